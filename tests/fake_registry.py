@@ -115,4 +115,17 @@ def avro_codec(schema: object, label: str | None = "y", references: Mapping[str,
 
 
 PREFIX = b"\0\0\0\0\1"
+#: The fields of the records of tests.
+FIELDS = [
+    {"name": "a", "type": "double"},
+    {"name": "b", "type": ["null", "long"], "default": None},
+    {"name": "c", "type": ["null", "string"]},
+    {"name": "d", "type": "boolean"},
+    {"name": "y", "type": ["null", "int", "string"], "doc": "the label"},
+]
 """The first bytes of messages whose schema has the id 1."""
+
+
+def record(*fields, **more):
+    """Return the Avro schema of a record with these fields."""
+    return {"type": "record", "name": "Row", "namespace": "test", "fields": list(fields), **more}

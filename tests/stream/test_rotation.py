@@ -149,19 +149,24 @@ def test_a_run_resumes_at_any_position_before_several_rotations(tmp_path, suffix
     assert len(files) > 5
 
 
+def rotate_as_logrotate(path, how, target):
+    """Move a file to ``target``, or copy and empty it, as logrotate does."""
+    if how == "copytruncate":
+        shutil.copy2(path, target)
+        os.truncate(path, 0)
+    else:
+        path.rename(target)
+        if how == "create":
+            path.touch()
+
+
 @SUFFIXES
 @pytest.mark.parametrize("how", ["move", "create", "remove", "copytruncate"])
 def test_a_file_that_is_moved_or_emptied_while_a_run_writes(tmp_path, suffix, how):
     path, moved = tmp_path / f"out.{suffix}", tmp_path / f"out.{suffix}.1"
     with FileSink(path) as sink:
         write_rows(sink, 0, 100)
-        if how == "copytruncate":
-            shutil.copy2(path, moved)
-            os.truncate(path, 0)
-        else:
-            path.rename(moved)
-            if how == "create":
-                path.touch()
+        rotate_as_logrotate(path, how, moved)
         with pytest.warns(
             UserWarning, match=rf"out\.{suffix} was moved, removed or changed: a new file begins, for rows from 100 on"
         ):
@@ -365,18 +370,6 @@ def test_a_run_rotates_predictions_and_dead_letters(tmp_path):
         assert len(files) > 3
 
 
-def rotate_as_logrotate(path, how, number):
-    """Move a file, or copy and empty it, as logrotate does."""
-    target = path.with_name(f"{path.name}-{number:08}")
-    if how == "copytruncate":
-        shutil.copy2(path, target)
-        os.truncate(path, 0)
-    else:
-        path.rename(target)
-        if how == "create":
-            path.touch()
-
-
 @contextlib.contextmanager
 def stopped(process):
     """Stop a process during a ``with`` block: rows written between the copy and its end would be lost, as logrotate warns."""
@@ -412,7 +405,7 @@ def test_killed_runs_whose_files_are_rotated_hold_each_row_once(csv_file, tmp_pa
             if announced >= rotate_at:
                 rotate_at = rows
                 with stopped(process) if how == "copytruncate" else contextlib.nullcontext():
-                    rotate_as_logrotate(path, how, next(numbers))
+                    rotate_as_logrotate(path, how, path.with_name(f"{path.name}-{next(numbers):08}"))
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL

@@ -9,21 +9,9 @@ import tracemalloc
 import fastavro
 import pytest
 
-from fake_registry import PREFIX, avro_codec, read_avro
+from fake_registry import FIELDS, PREFIX, avro_codec, read_avro, record
 from refused import raises
 from streamsvm.stream.endpoints import Row
-
-FIELDS = [
-    {"name": "a", "type": "double"},
-    {"name": "b", "type": ["null", "long"], "default": None},
-    {"name": "c", "type": ["null", "string"]},
-    {"name": "d", "type": "boolean"},
-    {"name": "y", "type": ["null", "int", "string"], "doc": "the label"},
-]
-
-
-def record(*fields, **more):
-    return {"type": "record", "name": "Row", "namespace": "test", "fields": list(fields), **more}
 
 
 def test_avro_record():

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import KafkaProducer
 
-from fake_registry import PREFIX, LocalRegistry, avro_codec, fake_registry
+from fake_registry import FIELDS, PREFIX, LocalRegistry, avro_codec, fake_registry, record
 from refused import raises
 from registry_golden import GOLDEN, ORDER
 from streamsvm.cli.main import main
@@ -30,18 +30,6 @@ from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm.stream.tables import TableEncoder
 from streamsvm_kafka import JSONCodec, RegistryCodec, SchemaRegistry, client_options, connection, open_source
 from streamsvm_kafka.codecs import registry as registry_module
-
-FIELDS = [
-    {"name": "a", "type": "double"},
-    {"name": "b", "type": ["null", "long"], "default": None},
-    {"name": "c", "type": ["null", "string"]},
-    {"name": "d", "type": "boolean"},
-    {"name": "y", "type": ["null", "int", "string"], "doc": "the label"},
-]
-
-
-def record(*fields, **more):
-    return {"type": "record", "name": "Row", "namespace": "test", "fields": list(fields), **more}
 
 
 def message(number, schema, fields):
