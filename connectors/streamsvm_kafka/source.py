@@ -11,7 +11,7 @@ from streamsvm.core.checks import validate_count, validate_mapping
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.continuation import describe_label
-from streamsvm.stream.endpoints import KEEP_MODEL, ForeignPositionError, Position, StreamError
+from streamsvm.stream.endpoints import ForeignPositionError, Position, StreamError
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Backlog, Messages
 from streamsvm_kafka.codecs import MessageCodec
@@ -325,6 +325,7 @@ class PartitionSource(MessageSource):
         #: The end offset of the partition when it was assigned.
         self.end_offset: int = end_offset
         self._beginning, self._restart, self._commit = beginning, restart, commit
+        self.start: str | None = None if restart is None else f"offset {restart:,}"
         self._backlog = Backlog()
 
     @property
@@ -343,16 +344,16 @@ class PartitionSource(MessageSource):
         another topic, label or partition, or the topic has lost the messages after it, without a ``restart``.
         """
         saved = {name: position.get(name) for name in self._identity}
-        offset = position.get("offset")
         if None in (saved["topic_id"], self._identity["topic_id"]):
             saved["topic_id"] = self._identity["topic_id"]
         for name, value in self._identity.items():
             if name != "topic_id" and saved[name] != value:
-                raise StreamError(
-                    f"{self.name}: the checkpoint is of {name} {saved[name]!r}, not {value!r}. Give that, {KEEP_MODEL}"
-                )
-        if type(offset) is not int:
-            raise self._corrupt_position_error(f", its offset is {offset!r}")
+                kind = ForeignPositionError if name == "topic" else StreamError
+                raise kind(f"{self.name}: the checkpoint is of {name} {saved[name]!r}, not {value!r}")
+        try:
+            offset, rows = (validate_count(name, {"rows_taken": 0, **position}.get(name)) for name in ("offset", "rows_taken"))
+        except ValueError as error:
+            raise self._corrupt_position_error(f" ({error})") from None
         reason = find_resume_obstacle(self._partition, self._beginning, self.end_offset, offset, offset)
         if saved["topic_id"] != self._identity["topic_id"]:
             reason = RECREATED_REASON
@@ -361,11 +362,7 @@ class PartitionSource(MessageSource):
                 raise lost_messages_error(self.name, reason)
             logger.warning("%s: %s. The model is kept, and reading continues at %s", self.name, reason, self._restart)
             offset = self._restart
-        elif "rows_taken" in position:
-            try:
-                rows = validate_count("rows_taken", position["rows_taken"])
-            except ValueError as error:
-                raise self._corrupt_position_error(f" ({error})") from None
+        elif rows:
             self._check_has_tables()
             self._rows_to_skip[self._partition] = offset, rows
         self.set_message_columns(position.get("message_columns", ()))

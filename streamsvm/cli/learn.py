@@ -25,7 +25,7 @@ from typing import Any
 from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.cli.arguments import Reporter, as_usage_error, logs_json, select_job_flags
 from streamsvm.cli.job import LearnJob, PredictJob
-from streamsvm.cli.outputs import check_may_overwrite
+from streamsvm.cli.outputs import check_differs_from_learner, check_may_overwrite
 from streamsvm.cli.parsing import LEARNERS
 from streamsvm.cli.progress import SECONDS_BETWEEN_LINES, ProgressDisplay, progress_to_json
 from streamsvm.cli.streams import (
@@ -82,6 +82,7 @@ def learn_stream(job: LearnJob) -> bool:
         start, keeps_model = None, False
         if saved is None and job.start_from is not None:
             saved = start = load_newest(job.start_from, job.trusted)
+            check_differs_from_learner({"--to": str(job.to), "--on-error": job.on_error}, start)
         if saved is None:
             job.check_label()
         else:

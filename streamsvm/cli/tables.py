@@ -95,7 +95,8 @@ def combine_table_options(
     if text_format is None:
         names = [name for name, kind in columns.items() if kind != DROP and name != label and MESSAGE_COLUMN.fullmatch(name)]
         if saved is not None:  # a run that continues reads the parts of messages that it has read so far
-            names = (saved.get_facts("position", "rows") or saved.get_facts("position")).get("message_columns", [])
+            position = saved.get_facts("position", "rows") or saved.get_facts("position")
+            names = position.get("message_columns", [] if "topic" in position else names)
         table.source["message_columns"] = names
     kinds = table.source.get("columns", {})
     if predict:

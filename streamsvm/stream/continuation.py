@@ -45,8 +45,8 @@ def adopt_parameters(place: Path | str, checkpoint: Checkpoint, requested: str |
             raise ValueError(f"what it has learned depends on parameters that differ: {', '.join(differences.conflicts)}")
         checkpoint.model.mutate(differences.new_params)
     except ValueError as error:
-        advice = "To continue with its model, leave --learner, --scale, --bound and --interval out (model=None)"
-        raise CheckpointError(f"{place} holds a model with other parameters: {error}. {advice}") from None
+        hint = "To continue with its model, leave --learner, --scale, --bound, --threshold, --costs, --interval out (model=None)"
+        raise CheckpointError(f"{place} holds a model with other parameters: {error}. {hint}") from None
     for text in differences.changes:
         report_change(place, "model", text)
     return requested

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from streamsvm.stream.rows import (
     get_learned_labels,
     parse_target,
 )
-from streamsvm.stream.scores.score_set import split_metrics
+from streamsvm.stream.scores.score_set import split_metrics, without_window
 from streamsvm.stream.stream_loop import Metric, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk
 from streamsvm.stream.weights import check_accepts_weights
@@ -221,7 +222,7 @@ class LearningLoop(StreamLoop):
                 raise CheckpointError(f"{text}. Give another folder, {KEEP_MODEL}") from None
             for text in self._scores.resume(scores, metrics):
                 report_change(folder, "metrics", f"{text}, from row {self.rows:,} on", self.rows)
-            if split_metrics(metrics)[0].partition("window=")[0] == repr(self._scores.first).partition("window=")[0]:
+            if without_window(split_metrics(metrics)[0]) == without_window(repr(self._scores.first)):
                 self.curve = curve
         elif not self._regression:
             self._labels.resume({"classes": None, "seen": get_learned_labels(checkpoint.model)})
@@ -359,6 +360,6 @@ def _read_start(place: Path | str | Checkpoint) -> Checkpoint:
     """
     if isinstance(place, Checkpoint):
         check_has_model(place.place, place)
-        return place
+        return copy.deepcopy(place)  # other runs may begin with it, too
     with contextlib.closing(open_followed(place)) as models:
         return models.read()

@@ -43,7 +43,8 @@ class MetricFamilies:
             labels = {"partition": self._partition, **labels}
         if name not in self._families:
             self._families[name] = make(name, text, labels=list(labels))
-        self._families[name].add_metric(list(labels.values()), *value)
+        # Names of columns in JSON may be invalid as UTF-8.
+        self._families[name].add_metric([text.encode(errors="backslashreplace").decode() for text in labels.values()], *value)
 
     def add_counter(self, name: str, text: str, value: float, /, **labels: str) -> None:
         """Add ``value`` to these metrics as the Prometheus counter ``streamsvm_<name>`` with the given ``labels``. ``text`` is

@@ -139,10 +139,9 @@ class FileSink(Sink):
         with self._naming_errors():
             self._write_records()
             period = time.time() // self._seconds
-            is_own = (
+            if self._is_regular and not (
                 self._path.exists() and os.path.samestat(stat := self._path.stat(), self._stat) and stat.st_size == self._offset
-            )
-            if self._is_regular and not is_own:
+            ):
                 warn(f"{self.name} was moved, removed or changed: a new file begins, for rows from {self._next_row:,} on")
                 self._reopen()
             elif self._offset >= self._max_bytes or (self._offset and period > self._period):
@@ -229,7 +228,8 @@ class FileSink(Sink):
         with self._naming_errors():
             if self._is_regular:
                 next_part = self._get_part(self._part + 1)
-                paths = [path for path in self._path.parent.iterdir() if path.match(f"{self._path.stem}[.-]*") and path.is_file()]
+                beginnings = f"{self._path.stem}.", f"{self._path.stem}-"
+                paths = [path for path in self._path.parent.iterdir() if path.name.startswith(beginnings) and path.is_file()]
                 paths = [self._path, *sorted(paths, key=lambda path: -path.stat().st_mtime)]
                 place = next((path for path in paths if holds_position(path, offset, tail)), None)
                 size, first_row = self._path.stat().st_size, _read_first_row(self._path)

@@ -122,6 +122,9 @@ def test_a_warm_start_needs_a_model_that_fits(call, work):
     call(*start, "old", "--learner", "linear", status=1, says=said)
     call(*start, "old", "--regression", status=1, says="leave it out")
     call(*start, "old", "--label", "a", status=1, says="learned the column 'a', so it cannot be the label: leave --label out")
+    call("learn", "next.csv", "--label", "y", "--checkpoint", "writes", "--to", "out.csv")
+    said = "--to out.csv is where the learner of this model writes, too: name another file"
+    call(*start, "writes", "--to", "out.csv", status=2, says=said)
     assert not list((work / "new").glob("*.ckpt"))
     call(*start, "old", "--label", "y", "--metric", "MCC")
     assert json.loads(call("inspect", "new", "--json").stdout)["metrics"] == "MCC(window=1000)"

@@ -8,7 +8,7 @@ import pytest
 from kafka import KafkaProducer
 
 from saved import dumps
-from streamsvm import BSGDClassifier, load
+from streamsvm import BSGDClassifier, load, save
 from streamsvm.stream import LearningLoop, Row, StreamError
 from streamsvm.stream.checkpoint import read_header
 from streamsvm.stream.endpoints import BadRow
@@ -148,6 +148,9 @@ def test_flag_is_part_of_the_checkpoint(send, call, tmp_path):
     assert {line["key"]: line["y_pred"] for line in lines} == {f"device-{i}": i == 1 for i in range(3)}
     assert (lines[1]["timestamp"], lines[1]["offset"]) == (BEGIN / 1000 + 1, 1)
     assert "Accuracy 1.0000" in call("score", send.url, "--model", tmp_path / "state").stdout
+    save(load(tmp_path / "state"), tmp_path / "model")  # without a position
+    call(*predict, tmp_path / "model", *flags)
+    assert [json.loads(line)["y_pred"] for line in predictions.read_text().splitlines()] == [line["y_pred"] for line in lines]
 
 
 def test_models_of_a_field_stay_as_they_were(send, call, tmp_path):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from row_tables import float32_table
+from streamsvm.stream.continuation import seek_or_begin
 from streamsvm.stream.endpoints import BadRow, Row, StreamError
 from streamsvm_kafka import JSONCodec, NpyCodec
 from streamsvm_kafka.clients.kafka_python.record_batches import records_to_messages
@@ -48,13 +49,15 @@ def test_messages_before_position_are_ignored():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"topic": "others"}, "of topic 'others', not 'rows'"),
+        ({"topic": "others"}, "of topic 'others'"),
         ({"label": "z"}, "of label 'z', not 'y'"),
         ({"partition": 4}, "of partition 4, not 3"),
         ({"topic_id": "another"}, "deleted and created again"),
         ({"offset": 9}, "holds offsets 10 to 50, the checkpoint continues at 9"),
         ({"offset": 51}, "holds offsets 10 to 50, the checkpoint has seen offset 51: the topic was truncated"),
-        ({"offset": "17"}, "its offset is '17'"),
+        ({"offset": "17"}, "offset must be an integer .*, not '17'"),
+        ({"offset": None}, "offset must be an integer .*, not None"),
+        ({"rows_taken": -1}, "rows_taken must be an integer .*, not -1"),
     ],
 )
 def test_foreign_positions_are_refused(change, reason):
@@ -66,6 +69,14 @@ def test_restart_offset_after_removed_messages():
     source = source_of(restart=30)
     source.seek({**source.position, "topic_id": "another", "offset": 20})
     assert source.offset == 30
+
+
+def test_a_model_of_another_topic_is_kept_if_the_start_is_named():
+    source, position = source_of(restart=10), {**source_of(20).position, "topic": "others"}
+    seek_or_begin(source, position, 5)
+    assert source.position == {**position, "topic": "rows", "offset": 10}
+    with pytest.raises(StreamError, match="of topic 'others', not 'rows'. To continue with its model, .* --from"):
+        seek_or_begin(source_of(), position, 5)
 
 
 TABLE = NpyCodec(1).encode_rows(float32_table((0,), np.zeros((3, 1)), [1] * 3))

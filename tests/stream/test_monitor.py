@@ -141,6 +141,7 @@ def test_the_lag_is_unknown_and_the_run_is_not_ready_while_no_broker_responds(tm
             assert server.make_response("/readyz")[::2] == (200, b"running\n")
             start = time.time()
             loop.write_checkpoint()
+            loop.schema.changes["new", "\ud800"] += 1  # JSON may have such a key
             figures = samples(server)
             source.is_connected = False
             assert server.make_response("/readyz")[::2] == (503, b"no broker responds\n")
@@ -148,6 +149,7 @@ def test_the_lag_is_unknown_and_the_run_is_not_ready_while_no_broker_responds(tm
             assert server.make_state()["points"][-1]["lag"] is None
             away = samples(server)
     assert figures["streamsvm_connected",] == 1.0
+    assert figures["streamsvm_schema_changes_total", ("column", r"\ud800"), ("kind", "new")] == 1.0
     assert figures["streamsvm_consumer_lag", ("partition", "0")] == 5.0
     assert figures["streamsvm_event_timestamp_seconds",] == 1.7e9
     assert figures["streamsvm_model_version",] == figures["streamsvm_checkpoint_rows",] == 20.0

@@ -28,6 +28,7 @@ from streamsvm.stream import (
     WeightedSource,
     load,
 )
+from streamsvm.stream.checkpoint import read_newest
 
 ROWS = [({"a": float(i % 7), "b": float(i % 5), "id": i, "t": float(i)}, i % 7 > 3) for i in range(60)]
 
@@ -182,6 +183,17 @@ def test_scores_that_continue_have_all_rows(tmp_path):
         assert [value for value, _ in kept[window]] == pytest.approx([value for value, _ in expected], abs=0.002)
         if window == 10:  # a larger window has the rows that were there
             assert kept[window] == [pytest.approx(pair) for pair in expected]
+
+
+def test_several_runs_begin_with_one_checkpoint(tmp_path):
+    run_of(tmp_path, 40, metric=lambda: "F1", positive=True)
+    checkpoint = read_newest(tmp_path / "state")
+    loops = [LearningLoop(IterableSource(ROWS), None, "F1", positive=flag, start_from=checkpoint) for flag in (True, False)]
+    assert [loop.run(20).learned for loop in loops] == [60, 60]
+    assert dumps(loops[0].model) == dumps(loops[1].model)
+    assert dumps(checkpoint.model) == dumps(load(tmp_path / "state"))
+    curves = [[point.rows for point in loop.curve.points] for loop in loops]
+    assert curves[0][0] < 40 < curves[1][0]  # F1 of another label is another score
 
 
 def test_a_checkpoint_of_predictions_has_no_model(tmp_path):

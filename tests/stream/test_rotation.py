@@ -183,7 +183,7 @@ def test_a_file_that_is_moved_or_emptied_while_a_run_writes(tmp_path, suffix, ho
 @pytest.mark.parametrize("name", ["{name}.1", "{name}-20260301", "{stem}-20260301{suffix}"])
 @pytest.mark.parametrize("is_noticed", [True, False])
 def test_a_killed_run_continues_a_file_that_was_moved_since_the_checkpoint(tmp_path, suffix, name, is_noticed):
-    path = tmp_path / f"out.{suffix}"
+    path = tmp_path / f"out[1].{suffix}"
     moved = tmp_path / name.format(name=path.name, stem=path.stem, suffix=path.suffix)
     sink = FileSink(path)
     write_rows(sink, 0, 50)
@@ -291,6 +291,14 @@ def test_a_relative_path_stays_in_its_folder(tmp_path, monkeypatch):
         write_rows(sink, 50, 200)
     assert rows_of(sorted(tmp_path.glob("out*"))) == list(range(200))
     assert not list(Path().iterdir())
+
+
+def test_a_file_with_the_name_of_standard_output(tmp_path, monkeypatch, capfdbinary):
+    monkeypatch.chdir(tmp_path)
+    Path("-").touch()
+    with FileSink("-") as sink:
+        sink.write({"row": 0, "y_pred": 1})
+    assert capfdbinary.readouterr().out == b'{"row": 0, "y_pred": 1}\n'
 
 
 def test_other_files_with_such_names_stay(tmp_path):

@@ -151,7 +151,8 @@ def split_metrics(text: str) -> list[str]:
     return re.split(r"(?<=\)), (?=\w+\()", text)
 
 
-def _without_window(name: str) -> str:
+def without_window(name: str) -> str:
+    """Return the repr of a metric without the number of rows of its window, which may differ when a run continues."""
     return re.sub(r"\bwindow=\d+", "", name)
 
 
@@ -284,9 +285,9 @@ class ScoreSet:
         texts = []
         try:
             names = split_metrics(repr(self) if metrics is None else metrics)
-            saved = {_without_window(name): (name, saved) for name, saved in zip(names, state["scores"], strict=True)}
+            saved = {without_window(name): (name, saved) for name, saved in zip(names, state["scores"], strict=True)}
             for score in self.scores:
-                name, score_state = saved.pop(_without_window(repr(score)), ("", None))
+                name, score_state = saved.pop(without_window(repr(score)), ("", None))
                 if not name:
                     texts.append(f"{score!r} is new")
                     continue
