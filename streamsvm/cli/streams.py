@@ -316,7 +316,7 @@ def iter_first_rows(job: StreamJob, checkpoint: Checkpoint, max_rows: int) -> It
     At the end, warnings about columns that the checkpoint's model does not know are printed.
     """
     model: Any = checkpoint.model
-    encoder = ValidatingPipeline(model, learns=False).encoder
+    encoder = ValidatingPipeline(model, learns=False).table_encoder
     columns = ColumnMonitor(get_learned_columns(model), encoder, labels=get_learned_labels(model))
     for row in read_first_rows(job, checkpoint, max_rows):
         if isinstance(row, BadRow):

@@ -230,7 +230,7 @@ class LearningLoop(StreamLoop):
         facts = {"parameters": self._parameters, "metrics": repr(self._scores), "flags": self._flags or None}
         self._has_changed = any(header.get(name) != fact for name, fact in facts.items())
         self._pipeline = ValidatingPipeline(checkpoint.model)
-        self.columns.compare_with(get_learned_columns(checkpoint.model), self._pipeline.encoder)
+        self.columns.compare_with(get_learned_columns(checkpoint.model), self._pipeline.table_encoder)
 
     def _resume_drift(self, folder: Path | str, saved: Any, state: Mapping[str, Any]) -> None:
         """Continue the drift detection of this loop from its ``saved`` state and the river detector in the ``state`` of a

@@ -311,7 +311,7 @@ class PredictionLoop(StreamLoop):
                 return
             self._pipeline = pipeline
             self._has_probabilities = not self._regression and has_probabilities(pipeline.last_step)
-            self.columns.compare_with(get_learned_columns(newer.model), pipeline.encoder, get_learned_labels(newer.model))
+            self.columns.compare_with(get_learned_columns(newer.model), pipeline.table_encoder, get_learned_labels(newer.model))
             self.version, self.model_time = newer.version, time.time()
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
             self._process = self._make_row_processor()

@@ -98,7 +98,7 @@ class StreamLoop(ResumableRun):
         #: The columns and names of rows, compared with those of the model. If the loop learns, only after a checkpoint.
         self.columns: ColumnMonitor = ColumnMonitor(ignored=self._extension.field_names)
         if not self._learns:
-            self.columns.compare_with(get_learned_columns(model), self._pipeline.encoder, get_learned_labels(model))
+            self.columns.compare_with(get_learned_columns(model), self._pipeline.table_encoder, get_learned_labels(model))
         self.curve: LearningCurve = LearningCurve(self._scores.first.name, window)
         if not self._needs_labels:  # computing the points would take a third of the time of predictions
             self.curve.every = sys.maxsize

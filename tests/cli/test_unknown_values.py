@@ -46,13 +46,13 @@ def build_words(command, path, state, tmp_path):
     }[command]
 
 
-@pytest.fixture(scope="module")
-def state(tmp_path_factory):
+@pytest.fixture(scope="module", params=["bsgd,budget=20", "linear"])  # an encoder has a scaler before a linear model
+def state(request, tmp_path_factory):
     from streamsvm.cli.main import main
 
     folder = tmp_path_factory.mktemp("unknown")
     path = write_file(make_frame(200, 0), folder / "rows.csv")
-    words = ["learn", path, "--label", "y", "--columns", "zip:category,city:category", "--learner", "bsgd,budget=20"]
+    words = ["learn", path, "--label", "y", "--columns", "zip:category,city:category", "--learner", request.param]
     main([*map(str, words), "--checkpoint", str(folder / "state"), "--quiet"])
     return folder / "state"
 
