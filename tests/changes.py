@@ -40,7 +40,7 @@ CHANGES = {
     "the window": Change("", "--window 50", r"Accuracy\(window=1000\) is now Accuracy\(window=50\)"),
     "the positive label": Change("--positive yes", "--positive no", r"F1\(window=1000, positive='no'\) is new"),
     "classes": Change("", "--labels-are yes,no"),
-    "a drift detector": Change("", "--drift ADWIN", "drift is detected by ADWIN.* from row 150 on, and was by 'nothing'"),
+    "a drift detector": Change("", "--drift ADWIN", "drift is detected by ADWIN.* from row 150 on; until then by nothing$"),
     "another detector": Change("--drift ADWIN", "--drift KSWIN", "drift is detected by KSWIN"),
     "no detector": Change("--drift ADWIN", "--drift none", "drift is detected by nothing"),
     "the interval of checkpoints": Change("--checkpoint-every 10", "--checkpoint-every 60"),

@@ -236,25 +236,27 @@ class LearnJob(StreamJob):
         return {name: value for name in _KEPT_FLAGS if (value := getattr(self, name)) is not None}
 
     def continue_from(self, saved: Checkpoint) -> tuple[LearnJob, bool]:
-        """Return this job with the label, the weight and the `kept_flags` of a checkpoint in place of those that were not given,
-        and whether its model continues unchanged, because no flag about the model was given. Raise a CommandError if its model
-        predicts labels, and this job numbers, or if it has learned the column of this job's label.
+        """Return this job with the label, the weight and the `kept_flags` of a checkpoint in place of those that were left out,
+        and whether its model continues unchanged, because all flags about the model were left out. Raise a CommandError if its
+        model predicts labels, and this job numbers, or if it has learned the column of this job's label.
         """
         if self.regression and not isinstance(find_learner(saved.model), base.Regressor):
             raise CommandError("--regression predicts a number, and the model of the checkpoint does not: leave it out")
         if self.label in get_learned_columns(saved.model):
             raise CommandError(f"the model has learned the column {self.label!r}, so it cannot be the label: leave --label out")
-        given, flags = self.kept_flags, saved.get_facts("flags")
+        flags, old = self.kept_flags, saved.get_facts("flags")
         pairs = ("threshold", "costs"), ("drift", "on_drift"), ("metric", "positive")
-        replaced = {name for pair in pairs if given.keys() & {*pair} for name in pair}  # a flag replaces both of a pair
-        kept = {name: flags[name] for name in _KEPT_FLAGS if type(flags.get(name)) in (str, int, float) and name not in replaced}
-        kept |= given
-        if self.learner is not None and "learner" in flags:
-            kept["learner"] = _merge_settings(str(flags["learner"]), self.learner)
+        replaced = {name for pair in pairs if flags.keys() & {*pair} for name in pair}  # a flag replaces both of a pair
+        kept = {name: old[name] for name in _KEPT_FLAGS if type(old.get(name)) in (str, int, float) and name not in replaced}
+        if "learner" in flags and "learner" in kept:  # settings of the same learner that were left out stay
+            (old_name, old_settings), (name, settings) = map(split_learner, (str(kept["learner"]), flags["learner"]))
+            by_key = {text.partition("=")[0].strip(): text for text in [*old_settings * (name == old_name), *settings]}
+            flags["learner"] = ",".join([name, *by_key.values()])
+        kept |= flags
         kept |= {"label": self.label or read_saved_label(saved), "weight": self.weight or saved.header.get("weight")}
         job = replace(self, **kept, regression=isinstance(find_learner(saved.model), base.Regressor))
         job.check_label()
-        return job, not given.keys() & {*_MODEL_FLAGS}
+        return job, not flags.keys() & {*_MODEL_FLAGS}
 
     def check_label(self) -> None:
         """Raise a UsageError if rows have a label, and the flag with its name is missing."""
@@ -369,19 +371,6 @@ class LearnJob(StreamJob):
             "positive": positive if is_binary else None,
             "classes": parse_classes(self.labels_are, self.text_format),
         }
-
-
-def _merge_settings(saved: str, given: str) -> str:
-    """Return the value ``given`` of ``--learner`` with the settings of the ``saved`` one that it does not name, if both are about
-    the same learner.
-
-    >>> _merge_settings("bsgd,budget=50,gamma=0.5", "bsgd,budget=60")
-    'bsgd,gamma=0.5,budget=60'
-    """
-    (saved_name, saved_settings), (name, settings) = split_learner(saved), split_learner(given)
-    names = {setting.partition("=")[0].strip() for setting in settings}
-    kept = [setting for setting in saved_settings if setting.partition("=")[0].strip() not in names]
-    return ",".join([name, *(kept if name == saved_name else ()), *settings])
 
 
 def _label_advice(place: str | list[str], text_format: str | None) -> str:

@@ -37,6 +37,7 @@ from streamsvm.cli.streams import (
     read_start_position,
     serve_metrics,
     stop_on_signals,
+    warn_of_learned_rows,
 )
 from streamsvm.cli.tables import combine_table_options
 from streamsvm.core.compiling.ahead_of_time import compile_ahead, list_components
@@ -93,6 +94,8 @@ def learn_stream(job: LearnJob) -> bool:
             start_position = read_start_position(job, table)
             if start_position is not None:
                 checkpoints.save_start(start_position)
+        if start is not None:
+            warn_of_learned_rows(job, table, start)
         sample = schema = None
         if saved is None and (sample := _sample_source(job, table, start_position)) is not None:
             if sample.byte_stream is not None:

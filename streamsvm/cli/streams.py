@@ -32,13 +32,14 @@ from streamsvm.stream import (
     open_source,
 )
 from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, find_saved
+from streamsvm.stream.continuation import report_change
 from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel
 from streamsvm.stream.endpoints import Position, WrappedSource
 from streamsvm.stream.file_names import detect_format
 from streamsvm.stream.open import open_checkpoints
 from streamsvm.stream.prediction import open_followed
 from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns, get_learned_labels, split_pipeline
-from streamsvm.stream.schema.source_sample import SourceSample
+from streamsvm.stream.schema.source_sample import SourceSample, sample_files
 from streamsvm.stream.tables import TableParser
 from streamsvm.stream.tables.chunk import BadRow, Row, drop_columns
 from streamsvm.stream.tables.chunk import Table as Columns
@@ -142,6 +143,20 @@ def read_start_position(job: StreamJob, table: TableOptions) -> Position | None:
     with contextlib.ExitStack() as stack:
         source = _open_job_source(job, table, stack, None)
         return source.position if source.start_can_change else None
+
+
+def warn_of_learned_rows(job: LearnJob, table: TableOptions, saved: Checkpoint) -> None:
+    """Report it if a job starts from ``saved``, a checkpoint of its own source, without ``--from``: rows are then learned again.
+    ``table`` has the options of reading them. A pipe, which can be read only once, is not examined.
+    """
+    if job.start is None and (job.text_format is None or sample_files(job.source, job.text_format) is not None):
+        with contextlib.ExitStack() as stack, contextlib.suppress(StreamError):
+            _open_job_source(job, table, stack, None).seek(saved.get_facts("position"))
+            place = "with its folder" if isinstance(job.start_from, Path) and job.start_from.is_file() else job.start_from
+            text = f"{job.start_from} has learned rows of this stream, and they are learned again. To continue after them"
+            text += ", give --from latest, a time or PARTITION:OFFSET, or" * (job.text_format is None)
+            text += f", give --checkpoint {place} instead"
+            report_change(job.source_name, "source", text, saved.header.get("rows"))
 
 
 def _open_job_source(

@@ -108,21 +108,14 @@ def combine_table_options(
 
 def _check_same_options(options: Mapping[str, Any], saved_options: Mapping[str, Any]) -> None:
     """Raise a CommandError if an option of reading a table that a flag sets differs from the checkpoint's ``saved_options``."""
-    for name, value in options.items():
-        differing: Any = value
-        if name == "columns":
-            saved_kinds = saved_options.get(name, {})
-            default_kind = saved_kinds.get(OTHER_COLUMNS, NUMBER)
-            differing = {column: kind for column, kind in value.items() if saved_kinds.get(column, default_kind) != kind}
-            is_same = not differing
-        elif isinstance(value, list):
-            is_same = sorted(saved_options.get(name, ())) == sorted(value)
-        else:
-            is_same = saved_options.get(name) == value
-        if not is_same:
-            saved_option = {name: saved_options[name]} if name in saved_options else {}
-            saved_flag = format_flags(saved_option) or f"no --{name.replace('_', '-')}"
-            text = f"{format_flags({name: differing})} contradicts the checkpoint, which was learned with {saved_flag}"
+    saved_kinds = saved_options.get("columns", {})
+    default_kind = saved_kinds.get(OTHER_COLUMNS, NUMBER)
+    kinds = {name: kind for name, kind in options["columns"].items() if saved_kinds.get(name, default_kind) != kind}
+    for name, value in {**options, "columns": kinds}.items():
+        saved_value = saved_options.get(name, type(value)())
+        if kinds if name == "columns" else sorted(value) != sorted(saved_value):
+            saved_flag = format_flags({name: saved_value} if saved_value else {}) or f"no --{name.replace('_', '-')}"
+            text = f"{format_flags({name: value})} contradicts the checkpoint, which was learned with {saved_flag}"
             raise CommandError(f"{text}. Leave the flag out to keep its model")
 
 

@@ -78,7 +78,8 @@ class Mutable:
         """
         state: Any = self.__getstate__()
         changed: Any = type(self).__new__(type(self))
-        changed.__setstate__({**state, **parameters})
+        stored = {"parameters": {**state["parameters"], **parameters}} if "parameters" in state else parameters
+        changed.__setstate__({**state, **stored})
         return changed
 
 

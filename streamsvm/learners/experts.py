@@ -54,7 +54,7 @@ class Expert:
         return ExpertSpec(len(self.outputs))
 
     def describe_part(self) -> Part:
-        """Return the description by which a saved state of this member of an ensemble is recognised and read."""
+        """Return the description (name, store and state) that identifies this member of an ensemble in saved models."""
         spec = self.plan_memory(1)
         kind = "" if spec.store is None else spec.store.__name__
         return Part(self.name, kind, NO_STATE, spec.inputs, int(spec.is_second_order))
@@ -86,7 +86,7 @@ class LearnerExpert(Expert):
     learned: ClassVar[Mapping[str, Any]] = iterates.COMMON_RANGES
 
     def describe_part(self) -> Part:
-        """Return the description by which a saved state of this member of an ensemble is recognised and read."""
+        """Return the description (name, store and state) that identifies this member of an ensemble in saved models."""
         state = np.dtype(iterates.COMMON_STATE.descr + self.dtype.descr)
         return super().describe_part()._replace(state=state, learned=frozenset(self.learned))
 

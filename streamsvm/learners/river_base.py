@@ -24,10 +24,9 @@ class RiverEstimator(Mutable, base.Estimator):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_features" in self.__dict__ and name in list_parameters(type(self)):
-            raise AttributeError(
-                f"{name} cannot be set after construction: model.mutate({{{name!r}: ...}}) changes some parameters, and "
-                f"model.clone({{{name!r}: ...}}) makes another model"
-            )
+            method = "mutate" if name in self._mutable_attributes else "clone"
+            effect = "changes it" if method == "mutate" else "makes another model"
+            raise AttributeError(f"{name} cannot be set after construction: model.{method}({{{name!r}: ...}}) {effect}")
         super().__setattr__(name, value)
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:

@@ -59,7 +59,8 @@ def check_same_weight(place: Path | str, checkpoint: Checkpoint, weight: str | N
     saved = checkpoint.header.get("weight")
     if saved != weight and (saved is not None or weight in get_learned_columns(checkpoint.model)):
         advice = "leave --weight out, for this column is a feature" if saved is None else f"give --weight {saved}"
-        raise CheckpointError(f"{place} was learned with the weight {saved!r}, not {weight!r}: {advice}")
+        text = "no weights" if saved is None else f"the weight {saved!r}"
+        raise CheckpointError(f"{place} was learned with {text}, not {weight!r}: {advice}")
 
 
 def seek_or_begin(source: Source, position: Position, rows: int | None) -> None:

@@ -262,7 +262,9 @@ class WrappedSource(Source):
 
     def __init__(self, source: Source, change_chunk: Callable[[Chunk], Chunk], weight: str | None = None) -> None:
         self._source, self._change_chunk = source, change_chunk
-        for name in ("name", "has_names", "may_block", "is_endless", "has_messages", "start_can_change", "start"):
+        attributes = ("name", "has_names", "may_block", "is_endless", "has_messages", "start_can_change", "start")
+        methods = ("seek", "request_passthrough", "prepare_for_join", "on_checkpoint", "reads_from", "lag", "stop", "close")
+        for name in attributes + methods:
             setattr(self, name, getattr(source, name))
         self.weight: str | None = source.weight if weight is None else weight
 
@@ -278,26 +280,8 @@ class WrappedSource(Source):
     def position(self) -> Position:
         return self._source.position
 
-    def seek(self, position: Position) -> None:
-        self._source.seek(position)
-
-    def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        return self._source.request_passthrough(names)
-
     def skip_columns(self, names: Sequence[str]) -> None:
         self._source.skip_columns([name for name in names if name != self.weight])
-
-    def prepare_for_join(self) -> None:
-        self._source.prepare_for_join()
-
-    def on_checkpoint(self) -> None:
-        self._source.on_checkpoint()
-
-    def reads_from(self, output: object) -> bool:
-        return self._source.reads_from(output)
-
-    def lag(self) -> dict[Any, int] | None:
-        return self._source.lag()
 
     @property
     def is_connected(self) -> bool:
@@ -306,9 +290,3 @@ class WrappedSource(Source):
     @property
     def event_time(self) -> float | None:
         return self._source.event_time
-
-    def stop(self) -> None:
-        self._source.stop()
-
-    def close(self) -> None:
-        self._source.close()

@@ -12,7 +12,6 @@ from typing import Any, Unpack
 from river import base, compose
 
 from streamsvm.core.warning import warn
-from streamsvm.files.messages import short_repr
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, check_has_model
 from streamsvm.stream.continuation import adopt_parameters, check_same_weight, report_change
 from streamsvm.stream.drift import DriftWatch
@@ -25,7 +24,6 @@ from streamsvm.stream.rows import (
     LabelRules,
     ValidatingPipeline,
     describe_parameters,
-    get_learned_columns,
     get_learned_labels,
     parse_target,
 )
@@ -230,7 +228,6 @@ class LearningLoop(StreamLoop):
         facts = {"parameters": self._parameters, "metrics": repr(self._scores), "flags": self._flags or None}
         self._has_changed = any(header.get(name) != fact for name, fact in facts.items())
         self._pipeline = ValidatingPipeline(checkpoint.model)
-        self.columns.compare_with(get_learned_columns(checkpoint.model), self._pipeline.table_encoder)
 
     def _resume_drift(self, folder: Path | str, saved: Any, state: Mapping[str, Any]) -> None:
         """Continue the drift detection of this loop from its ``saved`` state and the river detector in the ``state`` of a
@@ -239,8 +236,8 @@ class LearningLoop(StreamLoop):
         """
         now, earlier = self.drift and self.drift.description, saved and saved["description"]
         if now != earlier:
-            text = f"drift is detected by {now or 'nothing'} from row {self.rows:,} on, and was by"
-            report_change(folder, "drift", f"{text} {short_repr(earlier or 'nothing')}", self.rows)
+            text = f"drift is detected by {now or 'nothing'} from row {self.rows:,} on; until then by {earlier or 'nothing'}"
+            report_change(folder, "drift", text, self.rows)
         elif self.drift is not None:
             self.drift.restore(saved, state["detector"])
 

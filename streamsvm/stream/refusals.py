@@ -48,7 +48,7 @@ class RefusedRowHandler(Resumable):
     >>> refusals.handle_row(8, "rows.csv, line 10", b"1,y", "malformed", "2 cells for 3 columns")
     Traceback (most recent call last):
         ...
-    streamsvm.stream.endpoints.StreamError: rows.csv, line 10: 2 cells for 3 columns. It is the 2nd row that was refused...
+    streamsvm.stream.endpoints.StreamError: rows.csv, line 10: 2 cells for 3 columns. The number of refused rows is now 2, ...
     """
 
     _saved_attributes = ("counts", "_recent", "_recent_row")
@@ -104,7 +104,7 @@ class RefusedRowHandler(Resumable):
         total = self.n_refused
         if self._limit is not None and total > self._limit:
             raise self._limit_error(
-                f"{sentence} It is the {_format_ordinal(total)} row that was refused, and at most {self._limit:,} may be"
+                f"{sentence} The number of refused rows is now {total:,}, and at most {self._limit:,} are allowed"
             )
         decayed_rows = math.expm1(-(row + 1) / _WINDOW_ROWS) / math.expm1(-1 / _WINDOW_ROWS)  # as `_recent`, of all rows
         if total >= _MIN_REFUSED_ROWS and self._recent > self._share * decayed_rows * (1.0 + 1e-9):
@@ -136,7 +136,7 @@ class RefusedRowHandler(Resumable):
             if self._position is not None and self._sink.owns(self._position):
                 self._sink.seek(self._position)
             elif self._position is not None:
-                text = f"refused rows are written here; until now they went to {describe_place(self._position)}"
+                text = f"refused rows are written here; earlier ones are in {describe_place(self._position)}"
                 report_change(self._sink.name, "dead letters", text)
 
     def flush(self) -> Any:
@@ -172,9 +172,14 @@ class RefusedRowHandler(Resumable):
         position on, to the next run that has one.
         """
         saved = dict(state)
-        self._position = None if (letters := saved.pop("dead_letters")) is None else validate_mapping("dead_letters", letters)
-        if self._position is not None and not self._sink_spec and self._user_sink is None:
+        letters = saved.pop("dead_letters")
+        self._position = None if letters is None else dict(validate_mapping("dead_letters", letters))
+        was_dropped, has_sink = "dropped" in (self._position or ()), bool(self._sink_spec) or self._user_sink is not None
+        if self._position is not None and not has_sink and not was_dropped:
             report_change(describe_place(self._position), "dead letters", "refused rows are not written here any more")
+            self._position["dropped"] = True  # reported once
+        elif was_dropped and has_sink:
+            del self._position["dropped"]
         super().resume(saved)
 
 
@@ -192,9 +197,3 @@ def _encode_raw(raw: Any) -> tuple[int, str, str]:
         if error.reason == "unexpected end of data" and len(start) < len(raw) and error.end == len(start):
             return len(raw), start[: error.start].decode(), "utf-8"
         return len(raw), base64.b64encode(start).decode(), "base64"
-
-
-def _format_ordinal(number: int) -> str:
-    """Return an integer as an English ordinal with digits, such as "2nd" or "1,011th"."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{ending}"

@@ -382,24 +382,29 @@ class ResumableRun:
         header, sink, rows = checkpoint.header, self.sink, self.rows
         try:
             self._refusals.resume(header["refused"])
-            saved = None if header["sink"] is None else validate_mapping("sink", header["sink"])
+            saved = None if header["sink"] is None else dict(validate_mapping("sink", header["sink"]))
         except (LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"{folder}: the checkpoint is corrupt ({error}). Give another, {KEEP_MODEL}") from None
-        fields, saved_fields = self._extension.field_names, header.get("further_fields", [])
+        was_dropped, fields, saved_fields = False, self._extension.field_names, header.get("further_fields", [])
+        if saved is not None and "dropped" in saved:  # by an earlier run, which has reported it
+            was_dropped, saved_fields = True, saved.pop("dropped")
         is_continued = sink is not None and saved is not None and sink.owns(saved)
         if sink is not None and is_continued and fields != saved_fields:
             text = f"predictions have the additional fields {short_repr(fields)}, and had {short_repr(saved_fields)}"
             if sink.has_header:
                 raise StreamError(f"{sink.name}: {text}: name another file for them (--to FILE), or pass the same --passthrough")
             report_change(sink.name, "fields", text, rows)
-        earlier = "" if saved is None else f"; until then they went to {describe_place(saved)}"
+        place = "" if saved is None else describe_place(saved)
         seek_or_begin(self.source, checkpoint.get_position(folder), rows)
         if sink is not None and saved is not None and is_continued:  # last, because it drops the predictions after the checkpoint
             sink.seek(saved)
-        elif sink is not None or saved is not None:
+        if (saved is not None and not was_dropped) if sink is None else (was_dropped or not is_continued):
             name, text = (folder, "not written") if sink is None else (sink.name, "written here")
+            earlier = place and f"; {'earlier ones are in' if was_dropped else 'until then they went to'} {place}"
             report_change(name, "sink", f"predictions are {text} from row {rows:,} on{earlier}", rows)
-        self._dropped_sink = saved if sink is None else None
+            self._has_changed = True
+        self._has_changed |= self._refusals.state != header["refused"]
+        self._dropped_sink = saved and {**saved, "dropped": saved_fields}
         self._saved_rows = rows
 
     def _make_checkpoint_parts(self) -> tuple[Any, Any, dict[str, Any]]:

@@ -42,8 +42,7 @@ from streamsvm.stream.tables.table_parser import Names
 Metric = metrics.base.ClassificationMetric | metrics.base.RegressionMetric | str
 
 _MAX_BATCH_PROBABILITIES = 2**21  # probabilities of all labels in one batch
-#: Rows after which changed columns are reported: at the end of a run, and during it; and those that `SchemaWatch` needs.
-MIN_ROWS_COMPARED, _ROWS_COMPARED, _ROWS_WATCHED = 50, 100, 500
+_ROWS_COMPARED = 100  # rows to predict, before a warning that they lack a learned column
 
 
 class StreamLoop(ResumableRun):
@@ -95,7 +94,7 @@ class StreamLoop(ResumableRun):
         refusals = RefusedRowHandler(on_error, error_limit, error_share)
         super().__init__(source, sink, extension, refusals, **run_options)
         source.skip_columns(self._pipeline.dropped_columns)
-        #: The columns and names of rows, compared with those of the model. If the loop learns, only after a checkpoint.
+        #: The columns and names of rows, compared with those of the model; not counted if the loop learns.
         self.columns: ColumnMonitor = ColumnMonitor(ignored=self._extension.field_names)
         if not self._learns:
             self.columns.compare_with(get_learned_columns(model), self._pipeline.table_encoder, get_learned_labels(model))
@@ -390,7 +389,7 @@ class StreamLoop(ResumableRun):
             predicted, n_abstained = abstain_below(predicted, label_probabilities, self._abstain)
             self.abstained += n_abstained
         self.columns.add_table(batch.table, batch.start, batch.start + n)
-        self.columns.add_labels([] if learns else labels)
+        self.columns.add_labels(labels)
         if learns:
             n_learned = n_labelled
             if weights is not None:
@@ -443,8 +442,6 @@ class StreamLoop(ResumableRun):
         return True
 
     def _check_end(self) -> None:
-        if self._learns:  # a prediction loop reports `Progress.columns` at the end
-            self._warn_of_changed_columns(MIN_ROWS_COMPARED)
         if self.learned or not self._needs_labels or (self.scored and not self._learns):
             return
         if not self.rows:
@@ -466,19 +463,12 @@ class StreamLoop(ResumableRun):
         return f"Is its name right? The last row had {names}{suggest_name(label, self._last_x) if label else ''}"
 
     def _warn_after_chunk(self) -> None:
-        self._warn_of_changed_columns()
+        if not self._has_compared_columns and self.columns.rows >= _ROWS_COMPARED:
+            self._has_compared_columns = True
+            if changes := self.columns.describe_changes():
+                warn(f"{self.source.name}: of the columns that the model has learned, {changes}. This is said once")
         if self._needs_labels:
             self._warn_of_missing_labels()
-
-    def _warn_of_changed_columns(self, min_rows: int = _ROWS_COMPARED) -> None:
-        """Warn, once, if the rows have other columns than those that the model has learned, but not before ``min_rows`` rows."""
-        is_watched = self.columns.rows >= _ROWS_WATCHED or self.schema.changes or min_rows == _ROWS_COMPARED  # by `schema`
-        if self._has_compared_columns or self.columns.rows < min_rows or (self._learns and is_watched):
-            return
-        self._has_compared_columns = True
-        if changes := self.columns.describe_changes(needs_gone=not self._learns):
-            when = "since the checkpoint" if self._learns else "that the model has learned"
-            warn(f"{self.source.name}: of the columns {when}, {changes}. This is said once")
 
     def _warn_of_missing_labels(self) -> None:
         """Warn, once, if none of the first 1,000 rows (`SETTLED_ROWS`) had a label."""

@@ -61,6 +61,40 @@ def test_a_sink_that_was_dropped_is_continued_later(call, work):
     assert rows == [*range(50), *range(100, N)]
 
 
+def test_outputs_that_end_or_return_are_reported_once(call, work, caplog):
+    def learn(*flags):
+        caplog.clear()
+        call(*words("rows"), *flags)
+        return [record.getMessage() for record in caplog.records if getattr(record, "fields", {}).get("event") == "changed"]
+
+    outputs, part = ["--to", "a.csv", "--passthrough", "a", "--on-error", "bad.jsonl"], ["--max-rows", 50]
+    learn("--label", "y", *outputs, *part)
+    dropped = [
+        "bad.jsonl: refused rows are not written here any more",
+        "state: predictions are not written from row 50 on; until then they went to a.csv",
+    ]
+    assert [learn(*part) for _ in range(3)] == [dropped, [], []]
+    said = "a.csv: predictions are written here from row 200 on; earlier ones are in a.csv"
+    assert [learn(*outputs, *part) for _ in range(2)] == [[said], []]
+    learn(*outputs)
+    assert [len(learn()) for _ in range(2)] == [2, 0]  # without a new row
+
+
+def test_a_warm_start_with_learned_rows_is_reported(call, work, caplog):
+    call("learn", "rows.csv", "--label", "y", "--checkpoint", "old", "--max-rows", 100)
+    call("learn", "next.csv", "--label", "y", "--checkpoint", "other", "--max-rows", 1)
+    shutil.copy(next((work / "old").glob("*.ckpt")), "file.ckpt")
+    advice = {"old": "give --checkpoint old instead", "file.ckpt": "give --checkpoint with its folder instead", "other": None}
+    for place, remedy in advice.items():
+        for i, flags in enumerate(([], ["--from", "earliest"])):
+            caplog.clear()
+            call("learn", "rows.csv", "--start-from", place, "--checkpoint", f"new{place}{i}", *flags, "--max-rows", 5)
+            said = f"rows.csv: {place} has learned rows of this stream, and they are learned again. To continue after"
+            said += f" them, {remedy}\n"
+            assert (said in caplog.text) == (remedy is not None and not flags)
+            assert ("again" in caplog.text) == (said in caplog.text)
+
+
 def test_files_are_renamed_added_and_archived(call, work):
     whole = work / "whole"
     call("learn", "rows.csv", "next.csv", "--label", "y", "--checkpoint", whole)

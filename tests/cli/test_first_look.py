@@ -197,8 +197,8 @@ def test_text_in_late_rows_of_a_number_column(file, call, tmp_path, kind):
     file("rows.csv", *lines[:300], '"gone, lost",u,0', *lines[300:])
     said = call(*learn, *state, status=1).stderr
     advice = (
-        "leave its row out. If it marks a missing value, make it empty; in a run from scratch, set missing=['gone, lost'] "
-        """(--missing '"gone, lost"'). To skip such rows: --on-error skip"""
+        "leave its row out. If it marks a missing value, make it empty: only a new model can be learned with "
+        """missing=['gone, lost'] (--missing '"gone, lost"'). To skip such rows: --on-error skip"""
     )
     assert advice in said
     assert "categor" not in said

@@ -117,6 +117,18 @@ def test_kills_during_a_warm_start(seed, store, topics, bootstrap, call):
     assert dumps(killed) == dumps(whole)
 
 
+def test_a_warm_start_with_learned_messages_is_reported(store, topics, bootstrap, call, caplog):
+    make, load = store
+    learn = ["learn", f"kafka://{bootstrap}/{topics['rows']}", "--stop-at-end", "--label", "y"]
+    call(*learn, "--checkpoint", make("old"))
+    for flags, rows in (["--from", "latest"], N), ([], 2 * N):
+        caplog.clear()
+        call(*learn, *flags, "--start-from", make("old"), "--checkpoint", make(f"new{rows}"))
+        assert load(make(f"new{rows}"))[1] == rows
+        advice = f"give --from latest, a time or PARTITION:OFFSET, or give --checkpoint {make('old')} instead"
+        assert (f"they are learned again. To continue after them, {advice}" in caplog.text) == (not flags)
+
+
 def test_a_new_name_in_a_model_topic_names_the_others(topics, bootstrap, new_topic, call, caplog):
     models, rows = f"kafka://{bootstrap}/{new_topic(**{'cleanup.policy': 'compact'})}", f"kafka://{bootstrap}/{topics['rows']}"
     words = ["--label", "y", "--stop-at-end", "--checkpoint", models]

@@ -161,11 +161,11 @@ def test_the_type_of_labels_flips(expect_documented, tmp_path):
 @pytest.mark.filterwarnings("default")
 def test_columns_change(expect_documented, tmp_path):
     rows = tmp_path / "rows.jsonl"
-    words = "learn", rows, "--label", "y", "--checkpoint", tmp_path / "state", "--on-error", "skip"
-    old = [json.dumps({"a": i % 7, "b": i % 3, "y": i % 2}) for i in range(100)]
+    words = "learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"
+    old = [json.dumps({"a": i % 7, "b": i % 3, "y": i % 2}) for i in range(1000)]
     rows.write_text("\n".join(old) + "\n")
     assert main(words) == 0
-    new = [json.dumps({"b": "two", "c": i % 3, "y": i % 2}) for i in range(60)]
+    new = [json.dumps({"b": i % 3, "c": i % 3, "y": i % 2}) for i in range(600)]
     rows.write_text("\n".join(old + new) + "\n")
     expect_documented(*words, status=0)
 

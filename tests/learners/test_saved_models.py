@@ -117,8 +117,8 @@ def test_inconsistent_pickles_are_refused(model):
 
 
 def test_parameters_of_a_model_are_fixed(model):
-    for name in ("budget", "l2", "kernel"):
-        refused(rf"{name} cannot be set after construction: model.mutate\(", setattr, model, name, 3, error=AttributeError)
+    for name, method in {"budget": "mutate", "l2": "mutate", "kernel": "clone"}.items():
+        refused(rf"{name} cannot be set after construction: model.{method}\(", setattr, model, name, 3, error=AttributeError)
     assert model.budget == 5
 
 

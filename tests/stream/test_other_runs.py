@@ -141,8 +141,8 @@ NOW = r"detected by ADWIN\(delta=0.1, .* was by .ADWIN\(delta=0.002"
             {"sink": "o.jsonl", "passthrough": ["t"]},
             [r"predictions have the additional fields \['t'\], and had \[\]"],
         ),
-        (watched(drift.ADWIN), {}, [f"drift is detected by nothing from row 20 on, and was by {ADWIN}"]),
-        ({}, watched(drift.ADWIN), [f"drift is detected by {ADWIN} from row 20 on, and was by 'nothing'"]),
+        (watched(drift.ADWIN), {}, [f"drift is detected by nothing from row 20 on; until then by {ADWIN}"]),
+        ({}, watched(drift.ADWIN), [f"drift is detected by {ADWIN} from row 20 on; until then by nothing"]),
         (
             watched(drift.ADWIN),
             watched(part(drift.ADWIN, delta=0.1)),

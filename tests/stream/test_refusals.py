@@ -278,7 +278,7 @@ def test_pieces_of_one_loop_write_one_file(tmp_path):
 def test_limits():
     rows = [*numbers(300), *[BAD] * 20]
     assert learn(rows, BSGDClassifier(budget=5), on_error="skip", error_limit=20).learned == 300
-    with pytest.raises(StreamError, match=r"row 320: .* It is the 20th row that was refused, and at most 19 may be"):
+    with pytest.raises(StreamError, match=r"row 320: .* The number of refused rows is now 20, and at most 19 are allowed"):
         learn(rows, BSGDClassifier(budget=5), on_error="skip", error_limit=19)
     for share, refused in ((0.0, 100), (0.5, 100), (0.2, 100)):
         loop = LearningLoop(IterableSource([BAD] * 1000), BSGDClassifier(budget=5), on_error="skip", error_share=share)
@@ -326,4 +326,4 @@ def test_a_reason_ends_with_one_mark(reason, options):
         except StreamError as error:
             messages.append(str(error))
     sentence = reason if reason.endswith("?") else "2 cells."
-    assert any(messages[0].startswith(f"rows.csv: {sentence} {word} ") for word in ("To", "It", "Now"))
+    assert any(messages[0].startswith(f"rows.csv: {sentence} {word} ") for word in ("To", "The", "Now"))

@@ -25,6 +25,7 @@ NAMES = [f"city {i}" for i in range(8)]
 def short_histories(monkeypatch, request):
     if not request.node.name.startswith("test_drift"):
         monkeypatch.setattr(schema_watch, "_MIN_AGE", 4)
+        monkeypatch.setattr(schema_watch, "_MISSING_WINDOWS", 5)
         monkeypatch.setattr(schema_watch, "_WARM_UP_WINDOWS", {"values": 2, "unknown": 4})
 
 

@@ -20,14 +20,14 @@ _TIME_TYPES = ("date", "timestamp-millis", "timestamp-micros", "local-timestamp-
 _LOGICAL_TYPES = {"decimal": "streamsvm-decimal"} | dict(zip(_TIME_TYPES, _TIME_TYPES, strict=True))
 
 
-class Schema:
+class AvroSchema:
     """The schema of Avro records: the JSON ``text`` that a registry returns, and those of the ``imports`` that it refers to.
 
     Numbers, booleans, strings and enums are read as in JSON, decimals as numbers, dates and timestamps as Python objects, bytes
     as bytes. Records and maps become dicts, arrays become lists. A union is read as the value that it contains. Raise an error if
     the schema is invalid, or a message could be nested without limit, or take much more memory than its size.
 
-    >>> schema = Schema('{"type": "record", "name": "Row", "fields": [{"name": "a", "type": ["null", "double"]}]}', {})
+    >>> schema = AvroSchema('{"type": "record", "name": "Row", "fields": [{"name": "a", "type": ["null", "double"]}]}', {})
     >>> schema.read(bytes(5) + bytes.fromhex("02 000000000000e03f"))
     {'a': 0.5}
     """

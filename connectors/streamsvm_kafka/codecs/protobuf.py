@@ -41,7 +41,7 @@ class _Files(dict[str, FileDescriptorProto]):
         return self.pop(name, None) or FileDescriptorProto(name=name)
 
 
-class Schema:
+class ProtobufSchema:
     """The schema of Protobuf messages: a file that a registry has compiled (a FileDescriptorProto as ``text`` in base64), and
     the ``imports`` of that file by name, in the same form.
 

@@ -148,7 +148,8 @@ class SchemaRegistry:
         except (AttributeError, KeyError, RecursionError, TypeError):
             raise self._invalid_response_error("its answer holds no schema") from None
         try:
-            return importlib.import_module(f"streamsvm_kafka.codecs.{kind.lower()}").Schema(text, imports)
+            module = importlib.import_module(f"streamsvm_kafka.codecs.{kind.lower()}")
+            return getattr(module, f"{kind.capitalize()}Schema")(text, imports)
         except ImportError as error:
             if kind == "AVRO":
                 raise missing_package_error("an Avro message", "fastavro", "avro", error) from error

@@ -93,6 +93,8 @@ class RefittingEstimator(WindowedEstimator):
     Subclasses define the targets and the predictions.
     """
 
+    _changeable = frozenset({"model", "refit_every", "standardize", "overflow", "background", "calibration_folds"})
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._fit: ScaledModel | None = None

@@ -40,7 +40,7 @@ class Part(NamedTuple):
 class SavedLayout(NamedTuple):
     """A layout of saved models: the byte range of states, the header and the arrays of each class of stores, and the parts."""
 
-    begin: int
+    start: int
     stop: int
     tables: Mapping[str, Any]
     parts: Sequence[Part]
@@ -55,8 +55,8 @@ def find_layout(version: Any, model: str, parts: Sequence[Part]) -> SavedLayout:
     saved, recorded = _read_layouts()[str(version)], []
     for name, kind, rule, inputs, newtons in saved["models"].get(model, ()):
         recorded.append(Part(name, kind, _make_record(saved["common"] + rule), inputs, newtons))
-    begin, stop = saved["state"]
-    return SavedLayout(begin, stop, saved["tables"], recorded or parts)
+    start, stop = saved["state"]
+    return SavedLayout(start, stop, saved["tables"], recorded or parts)
 
 
 @cache
@@ -93,7 +93,7 @@ def convert_store(
     store.copy_from(source)
     target[:] = initial
     if new.state.names:
-        _copy_fields(np.frombuffer(snapshot, old.state, 1, saved.begin)[0], target.view(new.state)[0], new.learned)
+        _copy_fields(np.frombuffer(snapshot, old.state, 1, saved.start)[0], target.view(new.state)[0], new.learned)
     store._check_block(store.block)
 
 

@@ -18,7 +18,7 @@ from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.resumable_run import LoopOptions
 from streamsvm.stream.rows import classify_error
-from streamsvm.stream.stream_loop import MIN_ROWS_COMPARED, Metric
+from streamsvm.stream.stream_loop import Metric
 
 
 class LearningOptions(LoopOptions, total=False):
@@ -212,7 +212,6 @@ class DelayedLearningLoop(LearningLoop):
 
     def _check_end(self) -> None:
         """Check the finished run: raise StreamError if both streams were empty, and warn if no row was joined yet."""
-        self._warn_of_changed_columns(MIN_ROWS_COMPARED)
         if not self.rows:
             raise StreamError(f"{self.source.name} have no rows: there is nothing to learn")
         counts = self.delayed.counts

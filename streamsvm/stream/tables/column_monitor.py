@@ -239,18 +239,17 @@ class ColumnMonitor(Resumable):
             return None if self._encoder is None else self._encoder.column_state.find_similar_name(column, value)
         return next((label for label in self._labels if normalize_spelling(str(label)) == normalize_spelling(str(value))), None)
 
-    def describe_changes(self, needs_gone: bool = False) -> str:
+    def describe_changes(self) -> str:
         """Return a text that names the columns that are gone (most rows had them while the model learned, and no counted row has
         them), and the columns that the model has not learned although at least half of the rows have them. The `messages` then
         leave out columns that are gone.
 
-        The text is empty without such columns (if ``needs_gone``, without columns that are gone), and if rows are sparse: if they
-        have fewer than half of the columns.
+        The text is empty if no column is gone, or rows are sparse: if they have fewer than half of the columns.
         """
         gone = [] if self._complete else sorted(self._usual - self._values.keys(), key=str)
         new = [name for name, n in self._values.items() if name not in self._learned and 2 * n >= self.rows]
         cells = sum(n for name, n in self._values.items() if name in self._learned) + self._complete * len(self._learned)
-        if 2 * cells < self.rows * len(self._learned) or not (gone or (new and not needs_gone)):
+        if 2 * cells < self.rows * len(self._learned) or not gone:
             return ""
         self._has_described_changes = True
         changes = [(names, text) for names, text in ((gone, "gone (it counts as missing)"), (new, "new")) if names]
@@ -290,5 +289,5 @@ class GapWatch:
             return
         if gaps := [name for name in learner.feature_names if name not in x and self._longest.get(name, 0) not in (0, 1)]:
             self._has_warned = True
-            text = f"{self._source}: row {row + 1:,} lacks {gaps[0]!r}, which counts as 0 for this model. For its mean"
-            warn(f"{text}: --when-missing mean in a run from scratch (in Python, a TableEncoder). This is said once")
+            text = f"{self._source}: row {row + 1:,} lacks {gaps[0]!r}, which counts as 0 for this model: write a number there"
+            warn(f"{text}. Only a new model can take its mean (--when-missing mean, or a TableEncoder). This is said once")

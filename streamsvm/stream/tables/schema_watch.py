@@ -21,14 +21,14 @@ logger: logging.Logger = logging.getLogger(__name__)
 _WINDOW_ROWS = 500  # rows between two comparisons
 # The sampled rows of a window: one of each 16, at irregular distances, so that all producers that take turns are sampled.
 _SAMPLED_ROWS = np.array([16 * i + (i * 0x9E3779B1 >> 28) % 16 for i in range(_WINDOW_ROWS // 16)])
-_MIN_SAMPLED_ROWS, _MIN_VALUES = 12, 8  # of a window, and of a column in it, that a comparison needs
+_MIN_VALUES = 8  # sampled rows of a window, and values of a column in it, that a comparison needs
 _MAX_SHARES = 500  # that are compared
-# In thousandths: the distance of a changed share from those before, the largest share of values in a column that is gone, the
-# least share of new categories, and the largest share of these before the change.
-_MARGIN, _MAX_GONE, _MIN_UNKNOWN, _MAX_UNKNOWN_BEFORE = 300, 100, 800, 300
-# Numbers of windows: before missing values and categories are compared; that a changed share of missing values must last (a
-# quarter of those before it, within limits); and that a column without a header must be gone if no other is new.
-_MIN_AGE, _MIN_MISSING_WINDOWS, _MAX_MISSING_WINDOWS, _GONE_WINDOWS = 20, 5, 10, 3
+# In thousandths: the distance of a changed share from those before, the largest share of values in a column that is gone, and
+# the least share of new categories.
+_MARGIN, _MAX_GONE, _MIN_UNKNOWN = 300, 100, 800
+# Numbers of windows: before missing values and categories are compared; that a changed share of missing values must last; and
+# that a column without a header must be gone if no other is new.
+_MIN_AGE, _MISSING_WINDOWS, _GONE_WINDOWS = 20, 10, 3
 # Numbers of windows: before there are limits of the shares, by kind of values; and until limits have moved to the current share.
 _WARM_UP_WINDOWS, _DECAY_WINDOWS = {"values": 2, "unknown": 8}, 64
 _REPORTED = 1000  # marks a change that was reported, in place of a number of windows
@@ -133,7 +133,7 @@ class SchemaWatch(Resumable):
         column. ``header`` are the names of the columns that the source has now; empty for a source without a header.
         """
         counts, n_windows, changes = self._counts, self._windows, dict[tuple[str, str], str]()
-        if self._rows < _MIN_SAMPLED_ROWS:
+        if self._rows < _MIN_VALUES:
             return changes
         new = sorted((counts.keys() | {("values", name) for name in header}) - self._first.keys(), key=str)
         self._first.update(dict.fromkeys(new[: max(_MAX_SHARES - len(self._first), 0)], n_windows))
@@ -147,14 +147,14 @@ class SchemaWatch(Resumable):
             is_beyond = share > high + _MARGIN or share < low - _MARGIN
             if what == "unknown":
                 n_new = sum(self._latest.get((column, word), 0).bit_count() for word in range(_WORDS))
-                is_changed = n_new > 1 and share >= _MIN_UNKNOWN and high < _MAX_UNKNOWN_BEFORE and age >= _MIN_AGE
+                is_changed = n_new > 1 and share >= _MIN_UNKNOWN and high < _MARGIN and age >= _MIN_AGE
                 change = "unknown" if is_changed or (not n_new and share > high + _MARGIN and age) else ""
             elif age <= 1 < n_windows and share >= (500 if age else 900):
                 change = "new"
             elif is_beyond and share <= _MAX_GONE and column not in header:
                 change, patience = "gone", 1 if header or is_renamed else _GONE_WINDOWS
             elif is_beyond and age >= _MIN_AGE and high:
-                change, patience = "missing", min(max(age // 4, _MIN_MISSING_WINDOWS), _MAX_MISSING_WINDOWS)
+                change, patience = "missing", _MISSING_WINDOWS
             self._lasting[key] += 1
             if change and patience <= self._lasting[key] < _REPORTED:
                 self._lasting[key] = _REPORTED

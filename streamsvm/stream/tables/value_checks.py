@@ -56,7 +56,7 @@ def _advise(name: Hashable, value: Any, parser: TableParser, n_learned: int) -> 
             advice = f"It is not a date in the format of that column ({parser.get_date_format(name) or 'ISO 8601'}): fix it"
         advice += ", or leave its row out" if is_known else ", or give its format"
         if isinstance(value, str | float):
-            advice += f". If it marks a missing value, make it empty; in a run from scratch, set {missing}"
+            advice += f". If it marks a missing value, make it empty: only a new model can be learned with {missing}"
         return advice
     kind, contents = (TEXT, "sentences") if len(str(value).split()) >= _MIN_WORDS else (CATEGORY, "names")
     kinds = {kind: _format_option({"columns": {str(name): kind}}) for kind in (kind, DATE, DROP)}

@@ -344,6 +344,20 @@ def test_predictions_of_zero_rows_are_empty(solver):
         fitted(model, [({"a": 1.0}, 0), ({"a": 2.0, "b": 1.0}, 1)])
 
 
+def test_parameters_change_on_a_trained_adapter():
+    rows = [({"a": float(i % 7), "b": float(i % 3)}, i % 7 > 3) for i in range(50)]
+    adapter = fitted(batch_adapter(CSMOClassifier(), window=60, refit_every=None), rows[:40])
+    before = [adapter.predict_proba_one(x) for x, _ in rows]
+    with pytest.raises(AttributeError, match=r"refit_every cannot be set after construction: model.mutate\("):
+        adapter.refit_every = 10
+    refused("window of a BatchClassifier cannot change after construction", adapter.mutate, {"window": 7})
+    adapter.mutate({"refit_every": 10, "model": CSMOClassifier(C=3.0)})
+    assert [adapter.predict_proba_one(x) for x, _ in rows] == before
+    for x, y in rows[40:]:
+        adapter.learn_one(x, y)
+    assert (adapter.n_fits, adapter.fitted_.C, adapter.n_window) == (2, 3.0, 50)
+
+
 def test_signatures():
     assert list(inspect.signature(BatchRegressor).parameters) == list(inspect.signature(BatchClassifier).parameters)[:7]
 
@@ -364,8 +378,9 @@ def test_kinds():
         assert "window=500" in repr(adapter)
     refused("must be a classifier", BatchClassifier, CSMORegressor())
     assert batch_adapter(CSMOClassifier()).clone({"model": CSMOClassifier(C=3.0)}).model.C == 3.0
-    with pytest.raises(AttributeError, match="window cannot be set after construction"):
+    with pytest.raises(AttributeError, match=r"window cannot be set after construction: model.clone\({'window': ...}\)"):
         adapter.window = 7
+    assert adapter.clone({"window": 7}).window == 7
     adapter.learn_one({"a": 1.0}, 1.0)
     assert adapter.clone(include_attributes=True).n_window == 1
     assert adapter.clone().n_window == 0
