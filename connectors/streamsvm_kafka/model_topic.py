@@ -191,7 +191,7 @@ class ModelReader:
                 is_other = last.key != self._name.encode() and (last.value is None or bool(find_checkpoint_fault(last.value)))
                 has_only_others = has_only_others and is_other
                 if not is_other and last.key != self._name.encode():
-                    names.add((last.key or b"").decode(errors="replace"))
+                    names.add((last.key or b"").partition(b"/")[0].decode(errors="replace"))
             if to_end and has_only_others and last is not None and (start == beginning or count >= _MAX_OTHER_MESSAGES):
                 raise CheckpointError(
                     f"{self._place} holds messages that are not checkpoints, such as that at offset {last.offset} with the key "

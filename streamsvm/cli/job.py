@@ -170,7 +170,7 @@ class StreamJob:
         )
         if problem := describe_on_error_problem(self.on_error):
             raise UsageError(f"--on-error {problem}")
-        if self.rotate is not None and self.to is None and self.on_error in ("stop", "skip"):
+        if self.rotate is not None and all(p in (None, "-", "stop", "skip") or "://" in p for p in (self.to, self.on_error)):
             raise UsageError(f"--rotate {self.rotate} is about files of predictions and refused rows: give --to FILE, too")
         with as_usage_error("--"):
             parse_rotation(self.rotate or "DAY")

@@ -32,6 +32,7 @@ from streamsvm.cli.streams import (
     interruptible,
     load_newest,
     open_checkpoint_store,
+    open_job_sink,
     open_streams,
     parse_labels,
     read_start_position,
@@ -45,7 +46,7 @@ from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.machine_code import describe_status, is_available
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_count, format_names
-from streamsvm.stream import DelayedLearningLoop, LearningLoop, Source, StreamError, WeightedSource, open_sink
+from streamsvm.stream import DelayedLearningLoop, LearningLoop, Source, StreamError, WeightedSource
 from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.merging import CheckpointMerger, MergeResult
@@ -238,8 +239,7 @@ def run_worker(job: LearnJob | PredictJob, table: TableOptions, label: str | Non
                 path = Path(place)
                 place = str(path.with_stem(f"{path.stem}-{source.position['partition']}"))
                 check_may_overwrite(flag, Path(place), job.overwrite)
-            sink = None if job.rotate is not None else checkpoints.try_open_sink(place)
-            return open_sink(place, rotate=job.rotate) if sink is None else sink
+            return open_job_sink(job, place, checkpoints)
 
         outputs = {"sink": open_output("--to", job.to), "on_error": open_output("--on-error", job.on_error)}
         source = parse_labels(source, table.encoder, label, job.weight)

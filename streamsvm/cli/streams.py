@@ -125,15 +125,18 @@ def open_streams(
         options: dict[str, Any] = {"group": job.group} if isinstance(job, LearnJob) and not commits_group else {}
         options |= {"label": default_label, "label_needed": False} if job.label is None else {}
         source = _open_job_source(job, table, stack, sample, **options)
-
-        def open_job_sink(spec: str) -> Sink:
-            sink = None if checkpoints is None or job.rotate is not None else checkpoints.try_open_sink(spec)
-            return stack.enter_context(open_sink(spec, rotate=job.rotate) if sink is None else sink)
-
-        sink = None if job.to is None else open_job_sink(job.to)
+        places = [job.to, None if job.on_error in ("stop", "skip") else job.on_error]
+        sink, letters = (p if p is None else stack.enter_context(open_job_sink(job, p, checkpoints)) for p in places)
         if sink is not None and sink.hint:
             job.reporter.report_event(sink.hint, "hint")
-        yield source, sink, job.on_error if job.on_error in ("stop", "skip") else open_job_sink(job.on_error)
+        yield source, sink, job.on_error if letters is None else letters
+
+
+def open_job_sink(job: StreamJob, place: str, checkpoints: Checkpoints | None) -> Sink:
+    """Open the sink ``place`` of a job, which ``checkpoints`` write to if they can. A file is rotated as the job's flags say."""
+    sink = None if checkpoints is None else checkpoints.try_open_sink(place)
+    rotate = None if place == "-" or "://" in place else job.rotate
+    return open_sink(place, rotate=rotate) if sink is None else sink
 
 
 def read_start_position(job: StreamJob, table: TableOptions) -> Position | None:

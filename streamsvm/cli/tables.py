@@ -70,8 +70,6 @@ def combine_table_options(
     """
     options = dict(flag_options)
     columns: dict[str, str] = options.get("columns", {})
-    if not predict and (problem := find_label_problem(columns, label)):
-        raise UsageError(f"--{problem}")
     if text_format == "libsvm" and options:
         raise UsageError(f"{format_flags(options)} means nothing for LIBSVM text, which has numbers only")
     valid_names = OPTIONS_BY_FORMAT.get(text_format or "", ())
@@ -90,6 +88,8 @@ def combine_table_options(
         saved_options = _read_saved_options(saved)
         _check_same_options({n: value for n, value in options.items() if n not in text_options}, saved_options)
         options = saved_options | text_options
+    if not predict and (problem := find_label_problem(options.get("columns", {}) | dropped, label)):
+        raise UsageError(f"--{problem}")
     with as_usage_error("--"):
         table = resolve_table_options(options, text_format)
     if text_format is None:

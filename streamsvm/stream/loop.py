@@ -209,7 +209,9 @@ class LearningLoop(StreamLoop):
             try:
                 self._resume_counts(header)
                 self._resume_drift(folder, header.get("drift"), state)
-                if not is_warm:  # else the rows that wait for their labels are of other streams
+                if is_warm:  # then the rows that wait for their labels are of other streams
+                    self._refusals.resume({**header["refused"], "dead_letters": None})
+                else:
                     self._resume_delayed(folder, header.get("delayed"), state)
                 curve, metrics = LearningCurve.from_state(header["curve"], self.rows), str(header["metrics"])
                 self._labels.resume(header["labels"])

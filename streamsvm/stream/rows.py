@@ -449,11 +449,12 @@ def describe_parameters(model: Any) -> str:
 
     Call it before the first row, because some models show their state in their repr.
     """
-    # The repr of a wrapper has only the name of the wrapped model, so add the repr of that. Addresses in memory are left out.
+    # The repr of a wrapper or encoder has only the name of its model or scaler: add their own. Addresses in memory are left out.
     kind = type(model).__name__
     texts = [repr(model).replace(kind, "Pipeline", 1) if isinstance(model, compose.Pipeline) else repr(model)]
     for step in model.steps.values() if isinstance(model, compose.Pipeline) else [model]:
         while isinstance(step, base.Wrapper):
             step = step._wrapped_model
             texts.append(repr(step))
+        texts += [repr(step.scaler)] if isinstance(step, TableEncoder) and step.scaler is not None else []
     return re.sub(r" at 0x[0-9a-f]+", "", "\n".join(texts))

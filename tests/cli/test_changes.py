@@ -164,6 +164,22 @@ def test_a_warm_start_needs_a_model_that_fits(call, work):
     assert json.loads(call("inspect", "new", "--json").stdout)["metrics"] == "MCC(window=1000)"
 
 
+def test_a_warm_start_goes_on_with_the_counts_of_refused_rows(call, work):
+    with (work / "rows.csv").open("a") as file:
+        file.write("a row of one cell\n")
+    call("learn", "rows.csv", "--label", "y", "--on-error", "skip", "--checkpoint", "old")
+    done = call("learn", "next.csv", "--start-from", "old", "--quiet", "--max-rows", 10).end
+    assert (done["rows"], done["learned"], done["refused"]) == (N + 11, N + 10, {"malformed": 1})
+
+
+def test_what_a_table_depends_on_does_not_change(call, work):
+    learn = ["learn", "rows.csv", "--columns", "a:drop,c:category", "--bound", 4, "--label", "y", "--checkpoint", "state"]
+    call(*learn, "--max-rows", FIRST)
+    said = "BoundedScaler deviations: 4.0 -> 5.0. To continue with its model, leave --learner, --scale, --bound"
+    call("learn", "rows.csv", "--checkpoint", "state", "--bound", 5, status=1, says=said)
+    call("learn", "next.csv", "--start-from", "state", "--label", "a", status=2, says="a is the label")
+
+
 def test_options_of_delayed_labels_change(call, work, caplog):
     rows = make_rows(0)
     write(work / "features.csv", [{"id": i, "at": 10 * i, "a": row["a"], "b": row["b"]} for i, row in enumerate(rows)])

@@ -40,19 +40,23 @@ def test_predictions_and_refused_rows_are_in_numbered_files(some_bad, tmp_path, 
             ["--to", "out.csv", "--rotate", "1XB"],
             "--rotate must be a size such as 500MB or 1GB, DAY, or a duration such as 12h, not '1XB'",
         ),
-        (["--rotate", "DAY"], "--rotate DAY is about files of predictions and refused rows: give --to FILE, too"),
+        *(
+            ([*sink, "--rotate", "DAY"], "--rotate DAY is about files of predictions and refused rows: give --to FILE, too")
+            for sink in ([], ["--to", "kafka://127.0.0.1:1/out", "--on-error", "kafka://127.0.0.1:1/bad"])
+        ),
     ],
 )
 def test_rotation_needs_a_size_or_duration_and_a_file(some_bad, call, flags, says):
     call(*LEARN, some_bad, *flags, status=2, says=says)
 
 
-@pytest.mark.parametrize("place", ["-", "kafka://127.0.0.1:1/out", "/dev/null"])
-def test_only_files_are_rotated(some_bad, call, place):
-    name = "standard output" if place == "-" else place
-    words = [word for word in LEARN if word != "--quiet"]
-    says = f"{name} is not a file, and only files are rotated: leave 1GB out"
-    call(*words, some_bad, "--to", place, "--rotate", "1GB", status=1, says=says)
+def test_only_files_are_rotated(some_bad, tmp_path, call):
+    words = [*LEARN[:-1], some_bad, "--rotate", "2KB", "--checkpoint", tmp_path / "state", "--checkpoint-every", 50, "--to"]
+    done = call(*words, "-", "--on-error", tmp_path / "bad.jsonl")
+    assert [row["row"] for row in done.rows] == [i for i in range(400) if i % 10]
+    assert rows_of(tmp_path, "bad*.jsonl") == list(range(0, 400, 10))
+    assert (tmp_path / "bad.000001.jsonl").exists()
+    call(*words, "/dev/null", status=1, says="/dev/null is not a file, and only files are rotated: leave 2KB out")
 
 
 @pytest.mark.filterwarnings("default")

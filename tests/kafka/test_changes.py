@@ -132,7 +132,7 @@ def test_a_warm_start_with_learned_messages_is_reported(store, topics, bootstrap
 def test_a_new_name_in_a_model_topic_names_the_others(topics, bootstrap, new_topic, call, caplog):
     models, rows = f"kafka://{bootstrap}/{new_topic(**{'cleanup.policy': 'compact'})}", f"kafka://{bootstrap}/{topics['rows']}"
     words = ["--label", "y", "--stop-at-end", "--checkpoint", models]
-    call("learn", rows, *words)
+    call("learn", rows, *words, "--keep-checkpoints", 2)
     assert "other models" not in caplog.text
     mirror = f"kafka://{bootstrap}/{topics['mirror']}"
     call("learn", mirror, *words, "--max-rows", 1)
