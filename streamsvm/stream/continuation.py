@@ -74,8 +74,7 @@ def seek_or_begin(source: Source, position: Position, rows: int | None) -> None:
         if "label" in position and "label" in here and position["label"] != here["label"]:
             raise StreamError(f"{source.name}: {describe_label(position['label'], here['label'])}") from None
         if source.start is None:
-            advice = _START_ADVICE + _COPY_ADVICE * source.start_can_change
-            raise StreamError(f"{error}. {advice}") from None
+            raise StreamError(f"{error}. {_START_ADVICE}{_COPY_ADVICE * source.start_can_change}") from None
         reason = str(error).removeprefix(f"{source.name}: ")
         report_change(source.name, "source", f"{reason}. Its model is kept, and reading begins at {source.start}", rows)
 

@@ -225,8 +225,9 @@ class ResumableRun:
             self._has_started, self._save_time = True, time.monotonic()
         while not self._stopped and self.rows != last_row:
             position = self.source.position if self.schema.stops_run else None
-            # Read the first row alone, because it may have to wait for the compiler.
-            if (chunk := self.source.read(1 if self.rows == first_row else self._choose_chunk_rows(last_row))) is None:
+            # Read the first row alone, because it may wait for the compiler, unless a later one may stop the run before it.
+            n = 1 if self.rows == first_row and position is None else self._choose_chunk_rows(last_row)
+            if (chunk := self.source.read(n)) is None:
                 if is_final and not self._stopped:
                     self._check_end()
                 break

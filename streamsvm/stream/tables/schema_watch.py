@@ -158,7 +158,7 @@ class SchemaWatch(Resumable):
             self._lasting[key] += 1
             if change and patience <= self._lasting[key] < _REPORTED:
                 self._lasting[key] = _REPORTED
-                shares = f"{share / 1000:.0%}, before {low / 1000:.0%}"
+                shares = f"{share / 1000:.0%}, before {low * (change != 'new') / 1000:.0%}"
                 changes[change, str(column)] = f"column {column!r} {_CHANGES[change]} ({shares})"
             if change in ("", "new"):
                 del self._lasting[key]
