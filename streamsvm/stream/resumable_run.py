@@ -339,7 +339,8 @@ class ResumableRun:
         if checkpoints is not None and newest is not None and not newest.is_start:
             self._resume_run(checkpoints.path, newest)
             self._resume_streams(checkpoints.path, newest)
-            if source.start is not None and source.start_can_change:  # the next run must not begin there again
+            # If the run has begun at ``source.start``, the next one must not begin there again.
+            if source.start is not None and source.start_can_change and source.position != newest.get_position(checkpoints.path):
                 self._save_checkpoint(checkpoints)
             return
         if start_from is not None:

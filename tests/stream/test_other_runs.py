@@ -196,6 +196,17 @@ def test_several_runs_begin_with_one_checkpoint(tmp_path):
     assert curves[0][0] < 40 < curves[1][0]  # F1 of another label is another score
 
 
+def test_a_checkpoint_is_not_rewritten_if_the_source_has_a_start(tmp_path):
+    """Its time is when its rows were learned."""
+    run_of(tmp_path, 40)
+    before = (tmp_path / "state" / "checkpoint-000000000040.ckpt").stat()
+    source = IterableSource(ROWS)
+    source.start, source.start_can_change = "latest", True
+    with CheckpointFolder(tmp_path / "state") as checkpoints:
+        assert LearningLoop(source, None, checkpoints=checkpoints).rows == 40
+    assert (tmp_path / "state" / "checkpoint-000000000040.ckpt").stat() == before
+
+
 def test_a_checkpoint_of_predictions_has_no_model(tmp_path):
     run_of(tmp_path, 20, **PREDICTS)
     raises("belongs to a run of predictions and holds no model", load, tmp_path / "state", error=CheckpointError)
