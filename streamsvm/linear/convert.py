@@ -267,7 +267,7 @@ def write_blocks(
     if any(file.exists() and file.samefile(source) for file in list_output_files(path)):
         raise ValueError(f"{source} would be overwritten: give another path for the block file")
     options = SourceOptions(target, weight, zero_based)
-    meta = {"source": fingerprint_source(source, options)}
+    meta = {"source": fingerprint_source(source, options, memory_limit)}
     if detect_table_format(source):
         return _write_table(source, path, options, memory_limit, meta, verbose)
     block_bytes, index_base = plan_memory(memory_limit).block_bytes, 0 if zero_based else 1
@@ -335,15 +335,16 @@ def _write_table(
     return writer.shape
 
 
-def fingerprint_source(source: Path, text: SourceOptions) -> dict[str, Any]:
-    """Return a dictionary that identifies a version of a source file (name, size, time, inode) and the options ``text`` with
-    which it is read. A later fit compares it, to reuse a block file.
+def fingerprint_source(source: Path, text: SourceOptions, memory_limit: float) -> dict[str, Any]:
+    """Return a dictionary that identifies a version of a source file (name, size, time, inode), the options ``text`` with which
+    it is read, and the limit that its blocks respect. A later fit compares it, to reuse a block file.
     """
     stat = source.stat()
     options: dict[str, Any] = {"target": text.target, "zero_based": text.zero_based}
+    options["block_bytes"] = plan_memory(memory_limit).block_bytes
     if text.weight is not None:
         is_table = detect_table_format(source) is not None
-        options["weight"] = str(text.weight) if is_table else fingerprint_source(Path(text.weight), SourceOptions())
+        options["weight"] = str(text.weight) if is_table else fingerprint_source(Path(text.weight), SourceOptions(), memory_limit)
     inode = [stat.st_dev, stat.st_ino]  # a file in another folder may have the same name, size and time
     return {"name": source.name, "bytes": stat.st_size, "modified": stat.st_mtime_ns, "file": inode, **options}
 

@@ -340,14 +340,13 @@ class DualSolver:
         """
         state, files = self._state, self._files
         state.n_passes += 1
-        state.working_sets += collect
         rng = np.random.default_rng((self._seed, state.n_passes))
         order, seeds = rng.permutation(len(file)), rng.integers(2**62, size=len(file))
         # A working set of one block is swept repeatedly, without reading it again for each sweep.
         max_steps = _MAX_WORKING_SET_PASSES * self._file.shape[0] - state.working_set_steps if len(file) == 1 else 0
         state.largest_step, state.free, total = 0.0, 0, 0.0
         files.b.begin_changes()
-        with files.new_working_set(state, self._options.working_set_block_bytes) if collect else nullcontext() as writer:
+        with files.new_working_set(self._options.working_set_block_bytes) if collect else nullcontext() as writer:
             for i, number in enumerate(iterate_with_progress(order, f"pass {state.n_passes}", self._options.verbose)):
                 if i + 1 < len(order):
                     file.prefetch_block(order[i + 1])
@@ -404,8 +403,8 @@ class DualSolver:
             self._files.save(state)
 
     def close(self) -> None:
-        """Close the files of this solver. The saved state remains for a later fit, and other files are removed."""
-        self._files.close()
+        """Remove the working set. The saved state remains for a later fit."""
+        self._files.drop_working_set()
 
 
 def _differ_in_scale(loss: LinearLoss, goal: LinearLoss) -> bool:

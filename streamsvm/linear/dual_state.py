@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamsvm.linear.block_file import Block, BlockFile, BlockFileError, select_rows
+from streamsvm.linear.block_file import Block, BlockFile, select_rows
 from streamsvm.linear.block_writer import BlockWriter, add_path_to_errors
 from streamsvm.linear.solution import LinearLoss, Pass, load_state, read_loss, save_state
 
@@ -79,7 +79,6 @@ class DualState:
     n_passes: int = 0  # passes with steps so far; the order of rows depends on it
     visited: int = 0  # rows updated or measured for this goal
     working_set_steps: int = 0  # steps in the working set since the last pass over all rows
-    working_sets: int = 0  # working sets written so far
     free: int = 0  # free rows after the last pass
     dual: float = 0.0  # dual objective, without -1/2 |w|^2
     gap: float = math.inf  # latest estimate of the duality gap, relative to the primal objective
@@ -100,7 +99,8 @@ class DualState:
 class DualFiles:
     """The files of a fit in a folder: the coefficients ``b`` of all rows, the working set and the saved state.
 
-    With ``resumable``, the state is saved, and a later fit of the same rows with the same ``seed`` resumes from it.
+    With ``resumable``, the state is saved, and a later fit of the same rows with the same ``seed`` resumes from it, with a pass
+    over all rows, which writes the working set again.
     """
 
     b: Coefficients
@@ -110,7 +110,6 @@ class DualFiles:
         self.resumable: bool = resumable
         self._problem = {"rows": file.signature, "seed": seed}
         self.working_set: BlockFile | None = None
-        self._saved_working_set: BlockFile | None = None
 
     def open(self) -> DualState | None:
         """Open the files of an earlier fit of the same problem, and return its saved solver state. If they are missing or
@@ -121,80 +120,53 @@ class DualFiles:
         state = None if saved is None else self._restore_state(*saved)
         if state is None:
             self.b = Coefficients(self._folder / "coefficients", self._file.shape[0])
-        for path in self._folder.glob("working-set-*"):
-            if self.working_set is None or path != self.working_set.path:
-                path.unlink()  # left by a killed process
+        for path in self._folder.glob("working-set*"):
+            path.unlink()  # left by a killed process
         return state
 
     def _restore_state(self, saved: dict[str, Any], w: np.ndarray) -> DualState | None:
-        """Return the solver state from a state file, and open the files of the dual coefficients and the working set (free rows)
-        that belong to it. Return None if one of them is missing, corrupt or belongs to another problem.
+        """Return the solver state from a state file, and open the files of the dual coefficients that belong to it. Return None
+        if they are missing, corrupt or belong to another problem.
         """
-        with suppress(OSError, BlockFileError, KeyError, TypeError, ValueError, OverflowError):
+        with suppress(OSError, KeyError, TypeError, ValueError, OverflowError):
             state = DualState.from_saved(saved, w)
             self.b = Coefficients(self._folder / "coefficients", self._file.shape[0], saved["coefficients"])
-            if saved["working_set"] is not None:
-                file = BlockFile(self._find_working_set_path(state))
-                layout = (file.shape[1], file.dense, file.weighted, file.has_row_numbers)
-                expected_layout = (self._file.shape[1], self._file.dense, self._file.weighted, True)
-                if file.signature != saved["working_set"] or layout != expected_layout:
-                    file.close()
-                    return None
-                self.working_set = self._saved_working_set = file
             return state
         return None
 
     def save(self, state: DualState) -> None:
-        """Save the solver state, the dual coefficients and a reference to the working set (the file of free rows), so that a
-        later process can resume. If the process is killed meanwhile, the previous save remains valid.
+        """Save the solver state and the dual coefficients, so that a later process can resume. If the process is killed
+        meanwhile, the previous save remains valid.
         """
-        signature = None if self.working_set is None else self.working_set.signature
-        values = vars(state) | {"problem": self._problem, "coefficients": self.b.save(), "working_set": signature}
+        values = vars(state) | {"problem": self._problem, "coefficients": self.b.save()}
         save_state(self._folder / "state", values, values.pop("w"))
-        old, self._saved_working_set = self._saved_working_set, self.working_set
-        if old is not None and old is not self.working_set:
-            _remove_file(old)
 
     @contextmanager
-    def new_working_set(self, state: DualState, block_bytes: int) -> Iterator[BlockWriter]:
+    def new_working_set(self, block_bytes: int) -> Iterator[BlockWriter]:
         """Context manager that opens a `BlockWriter` with blocks of ``block_bytes`` bytes for a new working set, the file of free
         rows (dual coefficient strictly between its bounds). When it ends, the new file replaces the current working set.
         """
-        path, layout = self._find_working_set_path(state), {"dense": self._file.dense, "weighted": self._file.weighted}
-        with BlockWriter(path, **layout, with_row_numbers=True, block_bytes=block_bytes, durable=self.resumable) as writer:
+        path, layout = self._folder / "working-set", {"dense": self._file.dense, "weighted": self._file.weighted}
+        with BlockWriter(path, **layout, with_row_numbers=True, block_bytes=block_bytes, durable=False) as writer:
             yield writer
-        self.drop_working_set()
-        self.working_set = BlockFile(path)
+        old, self.working_set = self.working_set, BlockFile(path)
+        if old is not None:
+            old.close()
 
     def drop_working_set(self) -> None:
-        """Stop using the working set (the file of free rows), and remove its file, unless the saved state still refers to it."""
+        """Stop using the working set (the file of free rows), and remove its file."""
         old, self.working_set = self.working_set, None
-        if old is not None and old is not self._saved_working_set:
-            _remove_file(old)
+        if old is not None:
+            old.close()
+            old.path.unlink(missing_ok=True)
 
     def find_coefficients(self, block: Block) -> slice | np.ndarray:
         """Return the positions, in the array of all dual coefficients, of the coefficients of the rows in ``block``: a slice for
-        consecutive rows, an array for selected ones. Raise a BlockFileError if one is out of range.
+        consecutive rows, an array for selected ones.
         """
         if not len(block.row_numbers):
             return slice(block.first_row, block.first_row + len(block.labels))
-        if block.row_numbers.max() >= self._file.shape[0]:
-            raise BlockFileError(f"the working set is corrupt: it refers to a row that {self._file.path} does not have")
         return block.row_numbers
-
-    def _find_working_set_path(self, state: DualState) -> Path:
-        return self._folder / f"working-set-{state.working_sets}"
-
-    def close(self) -> None:
-        """Close the files of the fit, and remove the working set (the file of free rows) unless the saved state refers to it."""
-        self.drop_working_set()
-        if self._saved_working_set is not None:
-            self._saved_working_set.close()
-
-
-def _remove_file(file: BlockFile) -> None:
-    file.close()
-    file.path.unlink(missing_ok=True)
 
 
 def select_numbered_rows(block: Block, rows: np.ndarray) -> Block:

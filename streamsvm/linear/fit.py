@@ -109,8 +109,8 @@ class OutOfCoreLinear(PathEstimator):
     folder, and only one fit at a time may use it. None uses a temporary folder for each fit. With a work folder:
 
     - A fit that was killed resumes from its saved state, which is at most a pass and a second old, when you call it again. The
-      rows and class weights must be the same, ``random_state`` must be a number, and for arrays ``memory_limit`` must be the
-      same, too.
+      rows and class weights must be the same, ``random_state`` must be a number, and except for block files ``memory_limit`` must
+      be the same, too.
     - A fit with another C is warm-started from the previous coefficients.
     - Text is parsed only once.
     """
@@ -129,7 +129,8 @@ class OutOfCoreLinear(PathEstimator):
         ----------
         path
             A block file written by `write_blocks`, or a table or LIBSVM text as `write_blocks` accepts it. A table or text is
-            converted to a block file first: in ``work_folder``, where the next fit finds it, otherwise for this fit only.
+            converted to a block file first: in ``work_folder``, where the next fit with this ``memory_limit`` finds it, otherwise
+            for this fit only.
         target, weight, zero_based
             Options for reading a table or text, as in `write_blocks`. A block file contains its labels and weights.
 
@@ -214,13 +215,23 @@ class OutOfCoreLinear(PathEstimator):
         with self._rollback_on_error():
             self._check_models(models)
             with self._working_folder() as folder:
-                if is_block_file(path):
-                    if options.weight is not None:
-                        raise ValueError("a block file contains the weights of its rows: leave out weight=")
-                    solutions = self._fit_blocks(path, folder, models)
-                else:
-                    solutions = self._fit_text(path, folder, models, options)
+                rows = path
+                if not is_block_file(path):
+                    rows = folder / "rows"
+                    self._convert(path, rows, options)
+                elif options.weight is not None:
+                    raise ValueError("a block file contains the weights of its rows: leave out weight=")
+                solutions = self._fit_blocks(rows, folder, models)
         return self._finish_models(models, solutions)
+
+    def _convert(self, path: Path, rows: Path, options: SourceOptions) -> None:
+        """Convert a table file or LIBSVM text file to the block file ``rows``, unless an earlier fit left the one of the same
+        source and options.
+        """
+        with suppress(OSError, ValueError), BlockFile(rows) as file:
+            if file.meta.get("source") == fingerprint_source(path, options, self.memory_limit):
+                return
+        write_blocks(path, rows, **options._asdict(), memory_limit=self.memory_limit, verbose=bool(self.verbose))
 
     def _fit_blocks(self, rows: Path, folder: Path, models: list[Self]) -> list[LinearSolution]:
         with BlockFile(rows) as file:
@@ -235,30 +246,6 @@ class OutOfCoreLinear(PathEstimator):
                 self.feature_names_in_: np.ndarray = np.array(names, object)
             self._load_labels(file)
             return self._solve_models(file, folder, models)
-
-    def _fit_text(self, path: Path, folder: Path, models: list[Self], options: SourceOptions) -> list[LinearSolution]:
-        """Fit ``models`` to the rows of a table file or LIBSVM text file ``path``, read with ``options``, and return a solution
-        for each model. The rows are first converted to a binary block file in ``folder``, unless an earlier fit left one for the
-        same source and options.
-        """
-        rows = folder / "rows"
-        if self._is_up_to_date(rows, fingerprint_source(path, options)):
-            with suppress(BlockFileError):  # if it is corrupt, it is written again
-                return self._fit_blocks(rows, folder, models)
-            rows.unlink()
-        write_blocks(path, rows, **options._asdict(), memory_limit=self.memory_limit, verbose=bool(self.verbose))
-        return self._fit_blocks(rows, folder, models)
-
-    def _is_up_to_date(self, rows: Path, fingerprint: dict[str, Any]) -> bool:
-        """Return whether the block file ``rows`` of an earlier fit can be reused: it was made from the source with this
-        ``fingerprint``, is valid, and its blocks fit into the memory limit.
-        """
-        if is_block_file(rows):
-            with suppress(ValueError), BlockFile(rows) as file:
-                if file.meta.get("source") == fingerprint:
-                    self._plan_memory(file)
-                    return True
-        return False
 
     def _plan_memory(self, file: BlockFile) -> MemoryPlan:
         return plan_memory(self.memory_limit, file.shape[1], file.largest_block, len(file))

