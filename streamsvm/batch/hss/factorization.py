@@ -32,16 +32,13 @@ class HSSFactorization:
     ----------
     shift : float
         The shift that was added to the diagonal.
-    logdet : float
-        The logarithm of the determinant.
     nbytes : int
         Bytes of the factors.
     """
 
-    def __init__(self, tree: ClusterTree, shift: float, factors: list[Factor], logdet: float) -> None:
+    def __init__(self, tree: ClusterTree, shift: float, factors: list[Factor]) -> None:
         self._tree, self._factors = tree, factors
         self.shift: float = shift
-        self.logdet: float = logdet
 
     @property
     def nbytes(self) -> int:
@@ -59,10 +56,9 @@ class HSSFactorization:
         return self._tree.apply_in_order(lambda rows: _solve_system(self._tree, self._factors, rows), B, ordered)
 
 
-def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> tuple[list[Factor], float]:
+def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> list[Factor]:
     """Factorise a compressed kernel matrix, whose parts are the ``nodes`` of the ``tree``, plus ``shift`` times the identity, so
-    that linear equations can be solved in linear time. Nodes are processed in ``order``. Return a factor for each node, and the
-    logarithm of the determinant.
+    that linear equations can be solved in linear time. Nodes are processed in ``order``. Return a factor for each node.
 
     Raises a ValueError if the matrix is not positive definite in float64. O(n (m^2 + r^2)).
 
@@ -72,7 +68,6 @@ def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], 
     """
     factors: list[Factor] = []
     reduced: list[np.ndarray] = []  # E of each node
-    log_determinant = 0.0
     for number in order:
         node, (left, right) = nodes[number], tree.children[number]
         if left < 0:
@@ -86,30 +81,28 @@ def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], 
         original_order = np.argsort(skeleton_first)
         S, T = _reorder_matrix(S, skeleton_first), node.interpolation[skeleton_first[r:]]
         NS = S[r:] - T @ S[:r]
-        inner, log_inner = _invert_with_logdet(NS[:, r:] - NS[:, :r] @ T.T, shift)
+        inner = _invert(NS[:, r:] - NS[:, :r] @ T.T, shift)
         inner_T, solution = inner @ T, inner @ NS[:, :r]
         E = S[:r, :r] - NS[:, :r].T @ solution
         inverse = np.block([[T.T @ inner_T, -inner_T.T], [-inner_T, inner]])
         exchange = np.concatenate([np.eye(r) + T.T @ solution, -solution])
-        log_determinant += log_inner
         factors.append(Factor(_reorder_matrix(inverse, original_order), exchange[original_order]))
         reduced.append(0.5 * (E + E.T))
-    return factors, log_determinant
+    return factors
 
 
-def _invert_with_logdet(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
-    """Return the inverse and the logarithm of the determinant of a symmetric matrix A, whose upper triangle is read and
-    overwritten. Raise a ValueError, which names ``shift``, if A is not positive definite.
+def _invert(A: np.ndarray, shift: float) -> np.ndarray:
+    """Return the inverse of a symmetric matrix A, whose upper triangle is read and overwritten. Raise a ValueError, which names
+    ``shift``, if A is not positive definite.
     """
     if not len(A):
-        return A, 0.0
+        return A
     factor, info = lapack.dpotrf(A.T, lower=1, clean=0, overwrite_a=1)  # LAPACK reads the transpose without a copy
     if info:
         raise ValueError(f"the matrix with {shift:g} on its diagonal is not positive definite in float64: raise the shift")
-    log_determinant = 2.0 * float(np.log(factor.diagonal()).sum())
     inverse = lapack.dpotri(factor, lower=1, overwrite_c=1)[0].T
     _mirror_triangle(inverse)
-    return inverse, log_determinant
+    return inverse
 
 
 @compiled(nogil=True)

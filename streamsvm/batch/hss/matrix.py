@@ -195,7 +195,7 @@ class HSSMatrix:
         """
         check_number("shift", shift, 0.0)
         order = iterate_with_progress(range(len(self._nodes)), "factorisation", verbose)
-        return HSSFactorization(self._tree, shift, *factorize_nodes(self._tree, order, self._nodes, shift))
+        return HSSFactorization(self._tree, shift, factorize_nodes(self._tree, order, self._nodes, shift))
 
     def expand(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:
         """Return the exact kernel sums at new rows Z float64 [m, d]: the kernel values of Z with the n compressed rows times

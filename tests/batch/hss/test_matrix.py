@@ -72,7 +72,6 @@ def test_no_negative_eigenvalue_and_solves_are_exact(n, d, levels, gamma, tolera
     factorization, B = K.factorize(shift), rng.normal(size=(n, 3))
     solution = factorization.solve(B)
     np.testing.assert_allclose(A @ solution, B, rtol=0.0, atol=1e-10 * np.linalg.norm(A) * np.abs(solution).max())
-    assert factorization.logdet == pytest.approx(np.linalg.slogdet(A)[1], abs=1e-6 * n)
 
 
 @pytest.mark.once
@@ -91,7 +90,6 @@ def test_small_shifts_lose_no_more_digits_than_a_dense_factorisation(d, paramete
     residual = np.linalg.norm(A @ factorization.solve(b) - b)
     dense = np.linalg.norm(A @ cho_solve(cho_factor(A), b) - b)
     assert residual < 100.0 * dense
-    assert factorization.logdet == pytest.approx(np.linalg.slogdet(A)[1], rel=1e-4)
 
 
 @pytest.mark.once
