@@ -31,11 +31,6 @@ class Comparison(NamedTuple):
     """Root mean square difference of numbers or anomaly scores, in standard deviations of the first's; None for labels."""
 
     @property
-    def loss(self) -> tuple[float, float]:
-        """The differences as a tuple to sort programs by, the smallest loss first."""
-        return self.n_changed_labels or 0, self.relative_rmse or self.max_difference
-
-    @property
     def is_large(self) -> bool:
         """Whether the two compared models differ too much: more than 1 % of the rows have another label, or the predicted numbers
         differ by more than 3 % of their standard deviation (root mean square).

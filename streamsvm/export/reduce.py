@@ -51,9 +51,8 @@ def reduce_program(
     It chooses vectors that are far from each other, starting with large coefficients. It moves them so that the decision values
     on rows change as little as possible, fits the coefficients by least squares, and rounds the vectors to ``bits``
     (`quantise_program`). Rows near the decision boundary have the largest weights. All kernels of an ensemble lose the same share
-    of their vectors, and its nearest neighbours the same share of their rows, chosen at random. If more rows of X keep their
-    label that way, all neighbours are replaced by their mean vote. A forest that would take more than half of the bytes is also
-    replaced by its mean vote. A program that is small enough is not changed.
+    of their vectors, and its nearest neighbours the same share of their rows, chosen at random. A forest that would take more
+    than half of the bytes is replaced by its mean vote. A program that is small enough is not changed.
 
     Parameters
     ----------
@@ -105,17 +104,13 @@ def reduce_program(
     rows = None if X is None or not len(matrix := Predictor(program)._read_matrix(X)) else matrix
     candidate = program
     if count_table_bytes(round_vectors(program, bits)) > max_bytes:
-        without_forest = _replace_by_mean_vote(program, "forest")
+        without_forest = _replace_forests_by_mean_vote(program)
         if 2 * (count_table_bytes(program) - count_table_bytes(without_forest)) > max_bytes:
             candidate = without_forest
     if count_table_bytes(round_vectors(candidate, bits)) <= max_bytes:
         small = candidate if bits == 32 else quantise_program(candidate, bits)
     else:
-        settings = max_bytes, rows, bits, passes
-        has_neighbours = rows is not None and any(step.op == "neighbours" for step in candidate.steps)
-        candidates = [candidate, _replace_by_mean_vote(candidate, "neighbours")] if has_neighbours else [candidate]
-        reduced = [_reduce_vectors(option, *settings, np.random.default_rng(seed)) for option in candidates]
-        small = reduced[0] if rows is None else min(reduced, key=lambda option: compare_programs(program, option, rows).loss)
+        small = _reduce_vectors(candidate, max_bytes, rows, bits, passes, np.random.default_rng(seed))
     before, after = (sum(len(step.arrays["vectors"]) for step in p.steps if step.op in _SHRINKABLE) for p in (program, small))
     comparison = None if rows is None else compare_programs(program, small, rows)
     reduction = Reduction(small, (before, after), count_table_bytes(small), comparison)
@@ -167,30 +162,21 @@ def _sample_neighbours(program: Program, n_vectors: int, largest: int, rng: np.r
     return program.with_steps(steps)
 
 
-def _replace_by_mean_vote(program: Program, op: str) -> Program:
-    """Return a copy of an exported model whose operation ``op`` (``"neighbours"`` or ``"forest"``) is replaced by a constant, the
-    mean of all its stored targets, which needs almost no memory.
+def _replace_forests_by_mean_vote(program: Program) -> Program:
+    """Return a copy of an exported model whose forests are replaced by a constant, the mean of the targets of all their leaves,
+    which needs almost no memory.
     """
     steps, widths = [], program.widths
     for step, width in zip(program.steps, widths[1:], strict=True):
-        if step.op == op:
-            targets, weights = _read_votes(step)
-            votes = targets[:, None] == np.arange(width) if step.options["labels"] else targets[:, None]
-            arrays = {"weights": np.zeros((width, widths[step.inputs[0]])), "biases": weights @ votes / weights.sum()}
-            step = Step("linear", step.inputs, arrays, {})
+        if step.op == "forest":
+            if "means" in step.arrays:
+                votes = step.arrays["means"].astype(np.float64).mean(keepdims=True)
+            else:
+                counts = step.arrays["counts"].astype(np.float64).ravel()
+                votes = counts @ (step.arrays["targets"].ravel()[:, None] == np.arange(width)) / counts.sum()
+            step = Step("linear", step.inputs, {"weights": np.zeros((width, widths[step.inputs[0]])), "biases": votes}, {})
         steps.append(step)
     return program.with_steps(steps)
-
-
-def _read_votes(step: Step) -> tuple[np.ndarray, np.ndarray]:
-    """Return the targets that the neighbours or tree leaves of an exported model's step store, and their weights, float64 [n]
-    each. Targets are class indices, or numbers for regression.
-    """
-    arrays = step.arrays
-    if "means" in arrays:
-        return arrays["means"].astype(np.float64), np.ones(len(arrays["means"]))
-    weights = arrays["weights" if step.op == "neighbours" else "counts"]
-    return arrays["targets"].astype(np.float64).ravel(), weights.astype(np.float64).ravel()
 
 
 def _count_remaining(step: Step, n_vectors: int, largest: int) -> int:

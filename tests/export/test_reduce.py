@@ -87,16 +87,6 @@ def test_neighbours_and_kernels_lose_the_same_share_of_vectors():
     np.testing.assert_array_equal(memory.arrays["targets"], stored[positions, 0] > 0.0)
 
 
-def test_uninformative_neighbours_are_replaced_by_their_mean_vote():
-    original, _ = make_program_with_memory(lambda stored: np.arange(len(stored)) % 2.0)
-    reduction = reduce_program(original, count_table_bytes(original) // 4, make_rows(original))
-    assert reduction.table_bytes <= count_table_bytes(original) // 4
-    assert [step.op for step in reduction.program.steps].count("neighbours") == 0
-    [mean_vote] = [step for step in reduction.program.steps if step.op == "linear" and len(step.arrays["biases"]) == 2]
-    np.testing.assert_array_equal(mean_vote.arrays["biases"], [0.5, 0.5])
-    assert reduction.comparison.n_changed_labels < 0.1 * reduction.comparison.n_rows
-
-
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
 def test_ensembles_are_reduced(kind):
     original = make_program(learned(kind(seed=0), 300, 2 if kind is SVMClassifier else 0))
