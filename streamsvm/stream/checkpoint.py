@@ -109,7 +109,7 @@ class SavedCheckpoint(NamedTuple):
 
     def load(self, trusted: bool | None = None) -> Checkpoint:
         """Load this checkpoint; with ``trusted=None``, only its header. Raise a CheckpointError if that fails."""
-        return read_checkpoint(self.name, trusted, self.read())
+        return read_checkpoint(self.name, trusted, None if self.state else self.read())
 
 
 def find_saved(place: Path | str, history: Sequence[SavedCheckpoint], at: float | None = None) -> SavedCheckpoint:
@@ -144,8 +144,9 @@ class Checkpoints(Closeable):
 
     def _select_kept(self, saved: Sequence[SavedCheckpoint]) -> list[SavedCheckpoint]:
         """Select the checkpoints to keep among ``saved``, the newest first: the first ones, and the newest of each period."""
-        periods = {} if self._keep_every is None else {one.time // self._keep_every: one.rows for one in reversed(saved)}
-        return [one for number, one in enumerate(saved) if number < self._keep or one.rows in periods.values()]
+        seconds = self._keep_every or float("inf")
+        newest = {*{one.time // seconds: one.rows for one in reversed(saved)}.values()}
+        return [one for number, one in enumerate(saved) if number < self._keep or one.rows in newest]
 
     @property
     def max_seconds(self) -> float | None:
@@ -354,7 +355,7 @@ def list_checkpoints(path: Path) -> list[SavedCheckpoint]:
 def list_history(path: Path) -> list[SavedCheckpoint]:
     """List the checkpoint files of a folder, newest first; before them those that a rollback has set aside."""
     history = []
-    for file in path.glob(f"*{SUFFIX}*"):
+    for file in filter(Path.is_file, path.glob(f"*{SUFFIX}*")):
         match, state = _FILE_NAME.fullmatch(file.name), read_file_state(file)
         if match and state is not None:  # else another process has just removed it
             is_aside, read = file.name.endswith(ASIDE_SUFFIX), partial(read_file, file)

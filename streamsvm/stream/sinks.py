@@ -249,7 +249,8 @@ class FileSink(Sink):
         """Close this file, but not standard output. Delete it if this sink has created it and written nothing."""
         if self._is_standard_output:
             return
-        with self._naming_errors(), contextlib.closing(self._file):
+        with self._naming_errors(), contextlib.ExitStack() as stack:
+            stack.callback(lambda: self._file.close())  # noqa: PLW0108 - the last records may begin a new file
             if self._records:
                 self._write_records()
         if self._created and self._offset < 0:

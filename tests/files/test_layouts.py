@@ -19,6 +19,7 @@ from saved_models import ROWS
 from streamsvm import BSGDClassifier, KernelRLSRegressor, SVMClassifier, SVMRegressor
 from streamsvm.core.memory import saved_layout
 from streamsvm.core.memory.ensemble import EnsembleStore
+from streamsvm.core.memory.forest import ForestStore
 from streamsvm.files.codecs import OWN_CLASSES, RENAMED_CLASSES
 from streamsvm.files.container import unpack_container
 from streamsvm.files.model_file import read_parts
@@ -150,6 +151,15 @@ def test_reading_by_names_gives_equal_bytes(model):
     by_names = restored(model, layout_name=model._layout_name)
     assert by_names._store.snapshot() == model._store.snapshot()
     assert [by_names.predict_one(x) for x in ROWS] == [model.predict_one(x) for x in ROWS]
+
+
+def test_header_fields_that_are_fixed_are_those_of_the_new_store():
+    store, forged = (ForestStore(rows=24, max_features=4, labels=0) for _ in range(2))
+    forged._header["extra_columns"] = 2**20  # compiled code would read beyond the rows
+    part = saved_layout.Part("", "ForestStore", np.dtype([]))
+    layout = saved_layout.find_layout(saved_layout.LAYOUT_VERSION, "", [part])
+    saved_layout.convert_store(store, forged.snapshot(), layout, part, part)
+    assert store.snapshot() == ForestStore(rows=24, max_features=4, labels=0).snapshot()
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)

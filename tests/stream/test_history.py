@@ -42,6 +42,23 @@ def roll_back(path, at):
         folder.roll_back(target)
 
 
+def test_folders_and_pipes_with_the_name_of_a_checkpoint_are_ignored(state, model):
+    (state / "checkpoint-000000000070.ckpt").mkdir()
+    (state / "checkpoint-000000000090.ckpt.aside").mkdir()
+    os.mkfifo(state / "checkpoint-000000000080.ckpt")
+    assert rows_of(state) == [[60, 50, 40, 30, 20, 10], []]
+    with CheckpointFolder(state, keep=1) as folder:
+        assert folder.newest().header["rows"] == 60
+        save(folder, model, 75)
+    assert rows_of(state) == [[75], []]
+
+
+def test_a_checkpoint_that_was_removed_meanwhile_is_named(state):
+    saved = list_history(state)[0]
+    saved.name.unlink()
+    raises("checkpoint-000000000060.ckpt: No such file", saved.load, error=CheckpointError)
+
+
 @pytest.mark.parametrize(
     ("keep", "keep_every", "kept"),
     [(1, None, [60]), (4, None, [60, 50, 40, 30]), (1, 3 * 3600.0, [60, 50, 30, 10]), (2, DAY, [60, 50]), (9, 1.0, None)],

@@ -79,6 +79,14 @@ def test_numbered_files_sort_and_hold_each_row_once(tmp_path, suffix, at_once):
         assert all(1000 <= size < 1000 + (600 if at_once else 6000) for size in sizes[:-1])
 
 
+def test_a_file_that_rotates_when_it_is_closed_can_be_opened_again(tmp_path):
+    sink = FileSink(tmp_path / "out.csv", "1KB")
+    write_rows(sink, 0, 150)
+    sink.close()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["out.000001.csv", "out.csv"]
+    FileSink(tmp_path / "out.csv").close()
+
+
 def test_files_rotate_at_midnight_in_utc_and_after_hours(tmp_path, monkeypatch):
     now = 86_400.0 * 20_000 - 3600.0
     monkeypatch.setattr(sinks.time, "time", lambda: now)

@@ -141,6 +141,23 @@ def test_rows_without_a_change_are_not_reported(open_rows, caplog, kind):
     assert not get_events(caplog)
 
 
+def test_a_new_column_is_reported_once_if_its_first_window_lacks_it_in_some_rows(caplog):
+    rows = make_rows(5000)
+    for x, _ in rows[2020:]:
+        add(None, x)
+    loop = make_loop("learner", IterableSource(rows))
+    loop.run()
+    assert loop.schema.changes == {("new", "c"): 1}
+
+
+@pytest.mark.parametrize("counter", ["first", "changes"])
+@pytest.mark.parametrize("key", ["values", 3, ("values",), ("x", "a"), ("values", "a", "b")])
+def test_forged_columns_are_refused(counter, key):
+    watch = schema_watch.SchemaWatch()
+    with pytest.raises(ValueError, match="invalid columns"):
+        watch.resume({**watch.state, counter: {key: 1}})
+
+
 def test_a_return_to_normal_is_silent_and_rearms_the_warning(caplog):
     rows = make_rows(7000)
     for i in (*range(2000, 3500), *range(5000, 6500)):
@@ -210,9 +227,11 @@ def test_an_unknown_reaction_is_refused():
 def test_changes_are_in_metrics_and_on_the_page():
     with Monitor(loop := make_loop("learner", IterableSource(make_rows(4000, rename)))) as monitor:
         loop.run()
+        loop.schema.changes["new", "\ud800"] = 1
         text = monitor.make_response("/metrics")[2].decode()
         notes = monitor.make_state()["notes"]
     assert 'streamsvm_schema_changes_total{column="a",kind="gone"} 1.0' in text
+    assert r'{column="\\ud800",kind="new"} 1.0' in text
     assert "column 'a' is gone" in notes
 
 

@@ -73,14 +73,7 @@ class ProtobufSchema:
         if (kind := self._types.get(indexes)) is None:
             raise ValueError(f"the schema has no message type {list(indexes)}")
         self._n_values = 0
-        return self._read_fields(self._get_fields(kind), GetMessageClass(kind).FromString(value[start:]))
-
-    def _get_fields(self, kind: Any) -> list[tuple[str, bool, Any]]:
-        """Return the names and conversions of the fields of a message type, a descriptor."""
-        if (fields := self._fields.get(kind.full_name)) is None:
-            fields = self._fields[kind.full_name] = []  # before its fields, which may have the same type
-            fields += [(field.name, field.has_presence, self._make_conversion(field)) for field in kind.fields]
-        return fields
+        return self._read_fields(kind, GetMessageClass(kind).FromString(value[start:]))
 
     def _make_conversion(self, field: Any) -> Any:
         """Return the function that converts the value of a field (a descriptor) to Python; None to keep the value."""
@@ -89,17 +82,19 @@ class ProtobufSchema:
             convert = self._make_conversion(kind.fields_by_name["value"]) or (lambda item: item)
             return lambda items: {str(key): convert(items[key]) for key in items}
         if kind is not None:
-            convert = _WELL_KNOWN.get(kind.full_name) or partial(self._read_fields, self._get_fields(kind))
+            convert = _WELL_KNOWN.get(kind.full_name) or partial(self._read_fields, kind)
         elif field.enum_type is not None:
             convert = {number: value.name for number, value in field.enum_type.values_by_number.items()}.get
         if field.is_repeated:  # it is missing if it is empty: Protobuf does not distinguish the two
             return lambda items: [convert(item) if convert else item for item in items] or None
         return convert
 
-    def _read_fields(self, fields: Iterable[tuple[str, bool, Any]], message: Any) -> dict[str, Any]:
-        """Convert a message to a dict of its ``fields``. Raise a ValueError if the whole message has too many of them."""
-        values = {}
-        for name, may_be_absent, convert in fields:
+    def _read_fields(self, kind: Any, message: Any) -> dict[str, Any]:
+        """Convert a message of a type (a descriptor) to a dict of its fields. Raise a ValueError if it has too many of them."""
+        values, kind_name = {}, kind.full_name
+        if kind_name not in self._fields:
+            self._fields[kind_name] = [(field.name, field.has_presence, self._make_conversion(field)) for field in kind.fields]
+        for name, may_be_absent, convert in self._fields[kind_name]:
             if not may_be_absent or message.HasField(name):
                 item = getattr(message, name)
                 values[name] = item if convert is None else convert(item)

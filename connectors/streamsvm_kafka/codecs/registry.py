@@ -162,11 +162,12 @@ class SchemaRegistry:
         URL, and add their texts to ``imports`` by name, each after those that it imports itself.
         """
         for reference in response.get("references") or ():
-            if reference["name"] not in imports:
+            if (name := reference["name"]) not in imports:
                 path = f"subjects/{quote(reference['subject'], safe='')}/versions/{int(reference['version'])}?{parameters}"
-                imports[reference["name"]] = self._read_imports(self._request(path), parameters, imports)
+                imports[name] = ""  # schemas may import each other
                 if len(imports) > _MAX_IMPORTS:
                     raise ValueError(f"it imports more than {_MAX_IMPORTS} schemas")
+                imports[name] = self._read_imports(self._request(path), parameters, imports) + imports.pop(name)
         return "".join(response["schema"])
 
     def _request(self, path: str) -> dict[str, Any]:

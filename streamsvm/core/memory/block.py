@@ -138,7 +138,7 @@ class Layout(Generic[V]):
         )
         self.header: np.dtype[np.void] = np.dtype([*((name, "i8") for name in self.sizes), *fields.descr])
         #: The header fields that are fixed when a store is created.
-        self.fixed_fields: tuple[str, ...] = (*self.sizes, *({"budget", "columns"} & {*(fields.names or ())}))
+        self.fixed_fields: tuple[str, ...] = (*self.sizes, *({"budget", "columns", "extra_columns"} & {*(fields.names or ())}))
 
         @lru_cache(maxsize=256)  # an ensemble has hundreds of stores with the same sizes
         def compute_offsets(*sizes: int) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int]], int, int]:

@@ -77,6 +77,12 @@ class SchemaWatch(Resumable):
         # Bits of the hashes of each column's categories: until two windows ago, in the last window, and in the current one.
         self._known, self._recent, self._latest = Counter[Any](), Counter[Any](), Counter[Any]()
 
+    def resume(self, state: Any) -> None:
+        super().resume(state)
+        kinds, keys = {*_WARM_UP_WINDOWS, *_CHANGES}, (*self._first, *self.changes)
+        if not all(type(key) is tuple and len(key) == 2 and key[0] in kinds for key in keys):
+            raise ValueError("a saved SchemaWatch has invalid columns")
+
     def add_chunk(self, source: Any, chunk: Chunk, table: Table | None, first: int, encoder: Any) -> str:
         """Sample the rows of a chunk of a source, which begins with row ``first``. Return a message if the schema has
         changed, otherwise "". ``table`` has the rows as columns, or is None if they must be read singly. ``encoder`` is the
@@ -149,7 +155,7 @@ class SchemaWatch(Resumable):
                 n_new = sum(self._latest.get((column, word), 0).bit_count() for word in range(_WORDS))
                 is_changed = n_new > 1 and share >= _MIN_UNKNOWN and high < _MARGIN and age >= _MIN_AGE
                 change = "unknown" if is_changed or (not n_new and share > high + _MARGIN and age) else ""
-            elif age <= 1 < n_windows and share >= (500 if age else 900):
+            elif age <= 1 < n_windows and share >= (500 if age else 900) and (previous < 900 or not age):
                 change = "new"
             elif is_beyond and share <= _MAX_GONE and column not in header:
                 change, patience = "gone", 1 if header or is_renamed else _GONE_WINDOWS

@@ -107,6 +107,17 @@ def test_imports():
     raises("schema 1 is not that of a row: .*duplicate", make_codec(file, other=circle).decode, FIRST)
 
 
+def test_a_long_chain_of_types_is_read_alike_each_time():
+    file = make_file([("o", Field.TYPE_MESSAGE, message_of(".T0")), ("p", Field.TYPE_INT32, {})])
+    for i in range(400):
+        file.message_type.add(name=f"T{i}").field.add(
+            name="o", number=1, type=Field.TYPE_MESSAGE, label=1, type_name=f".T{i + 1}"
+        )
+    file.message_type.add(name="T400")
+    codec = make_codec(file)
+    assert [codec.decode(FIRST + b"\x10\5") for _ in range(2)] == [Row({"p": 5}, None)] * 2
+
+
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
