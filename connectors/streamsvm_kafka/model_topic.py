@@ -212,7 +212,7 @@ class ModelReader:
         if newest.data is None and to_end and beginning:
             warn(
                 f"{self._place} holds no checkpoint of {self._name!r}: if there was one, it was removed with all before offset "
-                f"{beginning}, and the run starts from scratch"
+                f"{beginning}, and a new model begins. If there is a copy of the checkpoint: --start-from STATE"
             )
         if skip_reason:
             warn(f"{self._place}: {skip_reason}. Continuing from the one before it; predictions since then come again")

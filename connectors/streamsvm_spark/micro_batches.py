@@ -19,9 +19,10 @@ from streamsvm.stream.tables.chunk import BadRow, Chunk, Table, WeightedLabel
 from streamsvm_spark.columns import check_widths, convert_rows, select_column
 
 _INVALID_REASON = "it has a null or a number that is not finite"
+_KEEP_MODEL = "pass the model with a new checkpoint: StreamLearner(streamsvm.load(OLD), NEW)"
 _RESET_ADVICE = (
     "To learn the stream from its beginning, use a new checkpoint and a new checkpointLocation. To continue with the model in "
-    "this query, pass it with a new checkpoint: StreamLearner(streamsvm.load(OLD), NEW)"
+    f"this query, {_KEEP_MODEL}"
 )
 
 
@@ -150,13 +151,11 @@ class MicroBatches(Source):
             or not isinstance(query, str | None)
             or not (names is None or (type(names) is list and all(type(name) in (int, str) for name in names)))
         ):
-            raise StreamError(
-                f"the checkpoint is of another kind of stream, {short_repr(dict(position))}: use another checkpoint"
-            )
+            raise StreamError(f"the checkpoint is of another kind of stream, {short_repr(dict(position))}: {_KEEP_MODEL}")
         if names is not None and self._names is not None and tuple(names) != self._names:
             raise StreamError(
                 f"the checkpoint has learned the features {short_repr(names)}, not {short_repr(list(self._names))}: "
-                "pass the same featureNames, or use another checkpoint to start from scratch"
+                f"pass the same featureNames, or {_KEEP_MODEL}"
             )
         self._query, self._batch = query, batch
         self._names = self._names if names is None else tuple(names)

@@ -156,9 +156,8 @@ def warn_of_learned_rows(job: LearnJob, table: TableOptions, saved: Checkpoint) 
         with contextlib.ExitStack() as stack, contextlib.suppress(StreamError):
             _open_job_source(job, table, stack, None).seek(saved.get_facts("position"))
             place = "with its folder" if isinstance(job.start_from, Path) and job.start_from.is_file() else job.start_from
-            text = f"{job.start_from} has learned rows of this stream, and they are learned again. To continue after them"
-            text += ", give --from latest, a time or PARTITION:OFFSET, or" * (job.text_format is None)
-            text += f", give --checkpoint {place} instead"
+            text = f"{job.start_from} has learned rows of this stream, and they are learned again. To continue after them, give "
+            text += f"--checkpoint {place} instead" + ", or --from latest, a time or PARTITION:OFFSET" * (job.text_format is None)
             report_change(job.source_name, "source", text, saved.header.get("rows"))
 
 

@@ -125,7 +125,7 @@ def test_a_warm_start_with_learned_messages_is_reported(store, topics, bootstrap
         caplog.clear()
         call(*learn, *flags, "--start-from", make("old"), "--checkpoint", make(f"new{rows}"))
         assert load(make(f"new{rows}"))[1] == rows
-        advice = f"give --from latest, a time or PARTITION:OFFSET, or give --checkpoint {make('old')} instead"
+        advice = f"give --checkpoint {make('old')} instead, or --from latest, a time or PARTITION:OFFSET"
         assert (f"they are learned again. To continue after them, {advice}" in caplog.text) == (not flags)
 
 
