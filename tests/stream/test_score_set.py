@@ -256,6 +256,10 @@ def test_forged_states_are_refused(regression):
         del forged[-1]["scores"][0]["metric"].cm.n_samples
     for forged_state in forged:
         raises("the checkpoint's scores are not what was written", make_scores().resume, forged_state, error=CheckpointError)
+    invalid = {**state, "scores": [None] * len(parts)}
+    assert len(ScoreSet("RMSE" if regression else "MCC", 20, regression=regression).resume(invalid, repr(scores))) == 1 + len(
+        parts
+    )
 
 
 @pytest.mark.parametrize("metric", [["Accuracy", "LogLoss", "F1"], ["ROCAUC", "BrierScore"]])

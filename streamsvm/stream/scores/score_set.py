@@ -299,7 +299,8 @@ class ScoreSet:
                 self._baselines.resume(state["guesses"])
             self.make_reports()
         except Exception as error:  # a forged state can cause any error
-            raise CheckpointError(f"the checkpoint's scores are not what was written ({error}): give another folder") from error
+            text = f"the checkpoint's scores are not what was written ({error})"
+            raise CheckpointError(f"{text}. To continue with its model, and new scores, give another --metric") from error
         return [*texts, *(f"{name} is not computed any more" for name, _ in saved.values())]
 
     def make_reports(self) -> tuple[ScoreReport, ...]:
