@@ -246,6 +246,9 @@ class Sink(Closeable):
         """Return whether ``position``, from a checkpoint, is of this sink. If not, a run that continues begins this one."""
         return True
 
+    def begin(self, row: int) -> None:
+        """Prepare to write records from ``row`` on, in a run that has written to another sink before. By default, do nothing."""
+
     def seek(self, position: Position) -> None:
         """Delete the records after ``position`` (a result of `flush`), so that a resumed run does not write them twice. A sink
         that cannot delete, such as a topic, leaves them.

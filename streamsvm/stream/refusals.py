@@ -103,9 +103,8 @@ class RefusedRowHandler(Resumable):
         self._recent_row = row
         total = self.n_refused
         if self._limit is not None and total > self._limit:
-            raise self._limit_error(
-                f"{sentence} The number of refused rows is now {total:,}, and at most {self._limit:,} are allowed"
-            )
+            text = f"The number of refused rows is now {total:,}, and at most {self._limit:,} are allowed"
+            raise self._limit_error(f"{sentence} {text}")
         decayed_rows = math.expm1(-(row + 1) / _WINDOW_ROWS) / math.expm1(-1 / _WINDOW_ROWS)  # as `_recent`, of all rows
         if total >= _MIN_REFUSED_ROWS and self._recent > self._share * decayed_rows * (1.0 + 1e-9):
             share = f"of the last rows {self._recent / decayed_rows:.0%} were refused, and at most {self._share:.0%} may be"
@@ -114,9 +113,8 @@ class RefusedRowHandler(Resumable):
     def _limit_error(self, text: str) -> StreamError:
         """Return a StreamError that begins with ``text``, and adds the number of refused rows of each kind."""
         counted = ", ".join(f"{kind} {count:,}" for kind, count in self.counts.items())
-        return StreamError(
-            f"{text} (so far: {counted}). Is it the right stream? If so, raise the limit (--error-limit, --error-share)"
-        )
+        text += f" (so far: {counted}). Is it the right stream? If so, raise the limit (--error-limit, --error-share)"
+        return StreamError(text)
 
     def write_dead_letter(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
         """Write a refused row to the dead-letter sink, if there is one, without counting it. ``row`` is its number, ``place`` its
@@ -138,6 +136,7 @@ class RefusedRowHandler(Resumable):
             elif self._position is not None:
                 text = f"refused rows are written here; earlier ones are in {describe_place(self._position)}"
                 report_change(self._sink.name, "dead letters", text)
+                self._sink.begin(self._recent_row + 1)
 
     def flush(self) -> Any:
         """Make the written dead letters durable, and return the sink's position after them, for a checkpoint; None if there are

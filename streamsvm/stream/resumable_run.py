@@ -400,6 +400,8 @@ class ResumableRun:
         seek_or_begin(self.source, checkpoint.get_position(folder), rows)
         if sink is not None and saved is not None and is_continued:  # last, because it drops the predictions after the checkpoint
             sink.seek(saved)
+        elif sink is not None:
+            sink.begin(rows)
         if (saved is not None and not was_dropped) if sink is None else (was_dropped or not is_continued):
             name, text = (folder, "not written") if sink is None else (sink.name, "written here")
             earlier = place and f"; {'earlier ones are in' if was_dropped else 'until then they went to'} {place}"

@@ -211,6 +211,12 @@ class FileSink(Sink):
     def owns(self, position: Position) -> bool:
         return position.get("name") == self._file_name
 
+    def begin(self, row: int) -> None:
+        """Prepare to write records from ``row`` on, in a run that has written to another sink before. If this file has records of
+        earlier rows, it gets a number, so that they stay.
+        """
+        self.seek({"name": self._file_name, "offset": 0, "tail_digest": None, "next_row": row})
+
     def seek(self, position: Position) -> None:
         """Truncate this file to ``position`` (a result of `flush`), so that a resumed run does not write lines twice, and delete
         numbered files after the position. Lines in a pipe cannot be removed, and are repeated.

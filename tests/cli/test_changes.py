@@ -1,6 +1,7 @@
 """A run with checkpoints in a folder changes: it continues with its model, or is refused with the flag that keeps it."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -59,6 +60,20 @@ def test_a_sink_that_was_dropped_is_continued_later(call, work):
     call(*words("rows"), "--to", "a.csv")
     rows = [int(line.partition(",")[0]) for line in (work / "a.csv").read_text().splitlines()[1:]]
     assert rows == [*range(50), *range(100, N)]
+
+
+def test_the_rows_of_a_sink_stay_if_it_is_used_again_after_another(call, work):
+    bad = range(10, N, 20)
+    lines = [line if i - 1 not in bad else "bad" for i, line in enumerate((work / "rows.csv").read_text().splitlines())]
+    (work / "rows.csv").write_text("\n".join(lines))
+    for name in ("a", "b", "a"):
+        outputs = ["--to", f"{name}.csv", "--on-error", f"{name}.jsonl", "--max-rows", 100]
+        call(*words("rows"), "--label", "y", *outputs)
+    for i, name in zip((0, 100, 200), ("a.000001", "b", "a"), strict=True):
+        texts = [(work / f"{name}.{suffix}").read_text() for suffix in ("csv", "jsonl")]
+        rows = [re.findall(r'^(?:{"row": )?(\d+)', text, re.MULTILINE) for text in texts]
+        assert rows[0] == [str(row) for row in range(i, i + 100) if row not in bad]
+        assert rows[1] == [str(row) for row in range(i, i + 100) if row in bad]
 
 
 def test_outputs_that_end_or_return_are_reported_once(call, work, caplog):

@@ -57,12 +57,8 @@ class JSONCodec(MessageCodec):
         try:
             fields = self._parse_object(text)
         except (ValueError, RecursionError) as error:
-            hint = ""
-            if text is not value:
-                hint = (
-                    f". It begins with schema {int.from_bytes(value[1:5])} of a registry: if that is not JSON, use codec=registry"
-                )
-            raise ValueError(f"not JSON: {error}{hint}") from None
+            hint = f". It begins with schema {int.from_bytes(value[1:5])} of a registry: if that is not JSON, use codec=registry"
+            raise ValueError(f"not JSON: {error}{hint * (text is not value)}") from None
         if type(fields) is not dict:
             raise ValueError(f"expected a JSON object whose fields are features, got {short_repr(fields)}")
         kept = [get_nested_value(fields, name) for name in names] if names else []
