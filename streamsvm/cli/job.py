@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from river import base
 
 from streamsvm.cli import CommandError, UsageError
-from streamsvm.cli.arguments import Reporter, as_usage_error
+from streamsvm.cli.arguments import Reporter, as_command_error, as_usage_error
 from streamsvm.cli.outputs import check_outputs
 from streamsvm.cli.parsing import (
     ANOMALY,
@@ -33,7 +33,7 @@ from streamsvm.stream import Checkpoint, DelayedLabels, StreamError
 from streamsvm.stream.checkpoint import list_checkpoints
 from streamsvm.stream.file_names import detect_format, format_source_name
 from streamsvm.stream.refusals import describe_on_error_problem
-from streamsvm.stream.rows import find_learner, get_learned_columns
+from streamsvm.stream.rows import detects_anomalies, find_learner, get_learned_columns
 from streamsvm.stream.schema.schema_inference import read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.scores.score_set import ScoreSet
@@ -41,9 +41,10 @@ from streamsvm.stream.sinks import parse_rotation
 from streamsvm.stream.tables.quantities import parse_duration
 from streamsvm.stream.tables.table_schema import TableSchema
 
-#: Flags about the model, and all flags of `learn` that checkpoints save.
+#: Flags about the model, and all flags of `learn` that checkpoints save, with the types of their values.
 _MODEL_FLAGS = ("learner", "scale", "bound", "threshold", "costs", "interval")
-_KEPT_FLAGS = (*_MODEL_FLAGS, "positive", "labels_are", "metric", "window", "drift", "on_drift")
+_KEPT_FLAGS: dict[str, type] = dict.fromkeys((*_MODEL_FLAGS, "positive", "labels_are", "metric", "drift", "on_drift"), str)
+_KEPT_FLAGS |= {"bound": float, "interval": float, "window": int}
 
 
 class LabelStream(NamedTuple):
@@ -229,6 +230,8 @@ class LearnJob(StreamJob):
     scope: str
     start_from: Path | str | None
     retention: tuple[tuple[str, Any], ...] = ()
+    keeps_positive: bool = False
+    """Whether the positive label is that of a checkpoint, so that new metrics need not have one."""
 
     @property
     def kept_flags(self) -> dict[str, Any]:
@@ -240,22 +243,26 @@ class LearnJob(StreamJob):
         and whether its model continues unchanged, because all flags about the model were left out. Raise a CommandError if its
         model predicts labels, and this job numbers, or if it has learned the column of this job's label.
         """
-        if self.regression and not isinstance(find_learner(saved.model), base.Regressor):
+        learner, flags, old = find_learner(saved.model), self.kept_flags, saved.get_facts("flags")
+        is_regressor, is_detector = isinstance(learner, base.Regressor), detects_anomalies(learner)
+        if self.regression and not is_regressor:
             raise CommandError("--regression predicts a number, and the model of the checkpoint does not: leave it out")
+        if self.learner is not None and self.detects_anomalies != is_detector:
+            raise CommandError(f"--learner {self.learner} contradicts the model, a {type(learner).__name__}: leave it out")
         if self.label in get_learned_columns(saved.model):
             raise CommandError(f"the model has learned the column {self.label!r}, so it cannot be the label: leave --label out")
-        flags, old = self.kept_flags, saved.get_facts("flags")
-        pairs = ("threshold", "costs"), ("drift", "on_drift"), ("metric", "positive")
+        pairs = ("threshold", "costs"), ("drift", "on_drift")
         replaced = {name for pair in pairs if flags.keys() & {*pair} for name in pair}  # a flag replaces both of a pair
-        kept = {name: old[name] for name in _KEPT_FLAGS if type(old.get(name)) in (str, int, float) and name not in replaced}
+        kept = {name: old[name] for name, kind in _KEPT_FLAGS.items() if type(old.get(name)) is kind and name not in replaced}
+        kept |= {"learner": ANOMALY} if is_detector else {}
         if "learner" in flags and "learner" in kept:  # settings of the same learner that were left out stay
             (old_name, old_settings), (name, settings) = map(split_learner, (str(kept["learner"]), flags["learner"]))
             by_key = {text.partition("=")[0].strip(): text for text in [*old_settings * (name == old_name), *settings]}
             flags["learner"] = ",".join([name, *by_key.values()])
         kept |= flags
         kept |= {"label": self.label or read_saved_label(saved), "weight": self.weight or saved.header.get("weight")}
-        job = replace(self, **kept, regression=isinstance(find_learner(saved.model), base.Regressor))
-        job.check_label()
+        with as_command_error("the flags in the checkpoint are invalid: ", ValueError):
+            job = replace(self, **kept, regression=is_regressor, keeps_positive="positive" not in flags)
         return job, not flags.keys() & {*_MODEL_FLAGS}
 
     def check_label(self) -> None:
@@ -290,12 +297,10 @@ class LearnJob(StreamJob):
             raise UsageError(f"--bound {self.bound:g} bounds scaled values, and nothing is scaled{reason}: leave it out")
         learner = make_model(self.learner or "auto", regression=self.regression)
         self._wrap_decision(learner)
-        classes = parse_classes(self.labels_are, self.text_format)
-        max_classes = getattr(learner, "max_classes", len(classes or ()))
-        if classes is not None and len(classes) > max_classes:
-            raise UsageError(
-                f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={max_classes}; see --learner"
-            )
+        classes = parse_classes(self.labels_are, self.text_format) or []
+        if len(classes) > (limit := getattr(learner, "max_classes", len(classes))):
+            text = f"{len(classes)} classes are declared, and the model has max_classes={limit}; see --learner"
+            raise UsageError(f"--labels-are: {text}")
         self.make_score_parameters()
         _ = self.label_stream
         if self.weight is not None and self.labels is not None:
@@ -362,8 +367,9 @@ class LearnJob(StreamJob):
         positive = parse_positive(self.positive, self.text_format)
         names = self.metric or ",".join(defaults)
         window = self.window or 1000
-        metric = make_metrics(names, window, None if self.threshold else positive, self.regression)
-        is_binary = not self.threshold or ScoreSet(metric, window, regression=self.regression).accepts_positive_label
+        is_optional = self.threshold is not None or self.keeps_positive
+        metric = make_metrics(names, window, None if is_optional else positive, self.regression)
+        is_binary = not is_optional or ScoreSet(metric, window, regression=self.regression).accepts_positive_label
         return {
             "metric": metric,
             "drift": make_drift(self.drift, self.on_drift, self.regression),

@@ -85,10 +85,9 @@ def learn_stream(job: LearnJob) -> bool:
         if saved is None and job.start_from is not None:
             saved = start = load_newest(job.start_from, job.trusted)
             check_differs_from_learner({"--to": str(job.to), "--on-error": job.on_error}, start)
-        if saved is None:
-            job.check_label()
-        else:
+        if saved is not None:
             job, keeps_model = job.continue_from(saved)
+        job.check_label()
         table = combine_table_options(job.table_flags, job.text_format, job.row_label, saved)
         if start_position is None and saved is None and checkpoints is not None and job.text_format is None:
             # Saved before the first row arrives, so that a run that is killed while it waits loses no rows.

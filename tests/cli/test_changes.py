@@ -8,6 +8,9 @@ import pytest
 
 from changes import CHANGES, FIRST, Change, N, check_change, make_rows
 from saved import dumps
+from streamsvm import save
+from streamsvm.cli.main import main
+from streamsvm.stream import CheckpointFolder, CSVSource, LearningLoop
 from streamsvm.stream.checkpoint import read_newest
 from streamsvm.stream.rows import find_learner
 
@@ -185,6 +188,38 @@ def test_a_warm_start_goes_on_with_the_counts_of_refused_rows(call, work):
     call("learn", "rows.csv", "--label", "y", "--on-error", "skip", "--checkpoint", "old")
     done = call("learn", "next.csv", "--start-from", "old", "--quiet", "--max-rows", 10).end
     assert (done["rows"], done["learned"], done["refused"]) == (N + 11, N + 10, {"malformed": 1})
+
+
+def test_metrics_change_beside_the_positive_label(call, work):
+    metrics = []
+    for name, first in (("model", ["--threshold", "F1"]), ("scores", ["--metric", "F1,ROCAUC"])):
+        call(*words("rows"), "--label", "y", *first, "--positive", "yes", "--checkpoint", name, "--max-rows", 50)
+        for changed in ("Accuracy", "F1,LogLoss"):
+            call(*words("rows"), "--checkpoint", name, "--metric", changed, "--max-rows", 50)
+            metrics.append(json.loads(call("inspect", name, "--json").stdout)["metrics"])
+    assert metrics[:2] == metrics[2:]
+    assert [text.count("positive='yes'") for text in metrics[:2]] == [0, 2]
+    call(*words("rows"), "--checkpoint", "scores", "--positive", "no", "--max-rows", 50)
+    assert json.loads(call("inspect", "scores", "--json").stdout)["metrics"] == metrics[1].replace("yes", "no")
+    call(*words("rows"), "--checkpoint", "scores", "--metric", "Accuracy", "--max-rows", 50)
+    call(*words("rows"), "--checkpoint", "scores", "--positive", "no", status=2, says="Accuracy treats all labels alike")
+
+
+def test_a_model_without_labels_continues(call, work):
+    call("learn", "rows.csv", "--learner", "anomaly", "--columns", "a:drop,c:category,y:drop", "--checkpoint", "old")
+    save(load("old")[0], work / "model")
+    main(["learn", "next.csv", "--start-from", "model", "--checkpoint", "new"])
+    assert find_learner(load("new")[0]).n_learned == 2 * N
+    said = "contradicts the model, a OneClassBSGD: leave it out"
+    call("learn", "next.csv", "--start-from", "old", "--checkpoint", "other", "--learner", "bsgd", status=1, says=said)
+
+
+@pytest.mark.parametrize(("name", "value", "status"), [("metric", 3, 0), ("bound", "4", 0), ("interval", 7.0, 1)])
+def test_invalid_flags_in_a_checkpoint(name, value, status, call, work):
+    call(*words("rows"), "--label", "y", "--max-rows", FIRST)
+    with CheckpointFolder("other") as folder, CSVSource("rows.csv", "y", columns="c:drop") as source:
+        LearningLoop(source, None, start_from="state", checkpoints=folder, flags={name: value}).run(10)
+    assert main(["learn", "rows.csv", "--checkpoint", "other"]) == status
 
 
 def test_what_a_table_depends_on_does_not_change(call, work):
