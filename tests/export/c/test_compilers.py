@@ -81,7 +81,7 @@ def test_the_source_is_valid_for_microsofts_compiler(sources):
         sources, ZIG_WARNS, "c11", *target, "-U__STDC_VERSION__", "-Wno-builtin-macro-redefined"
     )  # without /std
     compile_without_warnings(sources, ZIG_WARNS, "c++14", *target)
-    for path in sources.iterdir():
+    for path in sources.glob("*.[ch]"):  # another test compiles them, and leaves the binaries there
         assert set(re.findall("#include <(.*)>", path.read_text())) <= {"float.h", "stdint.h"}
 
 
