@@ -50,7 +50,7 @@ CHANGES = {
         before("core/memory/support_vectors.py", '        ("n_support", "i8"),', '        ("n_removed", "i8"),\n'),
     ],
     "array added": [
-        before(f"core/memory/{file}.py", f"    {name}: A", f"    added: Annotated[np.ndarray, Array(np.float64, {shape})]\n")
+        before(f"core/memory/{file}.py", f"    {name}: A", f"    extra: Annotated[np.ndarray, Array(np.float64, {shape})]\n")
         for file, (name, shape) in ARRAYS.items()
     ],
     "expert added": [
@@ -68,6 +68,14 @@ CHANGES = {
         *widen("core/memory/forest.py", "ages", "errors", "fractions"),
     ],
 }
+CHANGES["stores"] = [edit for name in ("field added", "array added", "array widened") for edit in CHANGES[name]]
+#: Each ensemble loses an expert, and has another one.
+CHANGES["everything"] = [
+    *CHANGES["stores"],
+    ("learners/ensemble.py", r"    _SECOND_ORDER\[0\],\n", ""),
+    ("learners/ensemble.py", LINEAR, r"\g<1>_SECOND_ORDER[0],\n"),
+    CHANGES["expert added"][1],
+]
 
 
 def write_copy(folder, change):
