@@ -25,6 +25,11 @@ def in_turn(cases, *values):
     return list(zip(cases, itertools.cycle(values), strict=False))
 
 
+def pairs(values, others):
+    """Return pairs of values as parameters: all for a release, otherwise each of the first with one of the others, in turn."""
+    return list(itertools.product(values, others)) if OF_RELEASE else in_turn(values, *others)
+
+
 def of_each_kind(values, kind_of=type):
     """Return values as parameters; all but the first of each kind are marked for the thorough list."""
     seen_kinds, parameters = set(), []

@@ -6,6 +6,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from lists import pairs
 from refused import raises
 from streamsvm import BSGDClassifier, load, table_model
 from streamsvm.stream.tables import TableEncoder
@@ -49,9 +50,9 @@ def write(table, door, folder):
     return {"pandas": table, "polars": pl.from_pandas(table), "dicts": table.to_dict("records")}.get(door, path)
 
 
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("notation", NOTATIONS)
+@pytest.mark.parametrize(("notation", "door"), pairs(NOTATIONS, DOORS))
 def test_written_dates_are_dates_through_all_doors(tmp_path, call, notation, door):
+    """For a release each notation through each door."""
     write_date, kind = NOTATIONS[notation]
     times = [dt.datetime(2024, 1, 1, 1, 5) + dt.timedelta(hours=31 * i) for i in range(250)]
     table = pd.DataFrame({"at": list(map(write_date, times)), "v": [i % 7 for i in range(250)], "y": ["a", "b"] * 125})
@@ -98,9 +99,9 @@ RANGES = {  # of hours, which are no dates
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("notation", RANGES)
+@pytest.mark.parametrize(("notation", "door"), pairs(RANGES, DOORS))
 def test_ranges_of_hours_are_categories_through_all_doors(tmp_path, call, notation, door):
+    """For a release each notation through each door."""
     texts = [RANGES[notation](i) for i in range(120)]
     data = write(pd.DataFrame({"at": texts, "v": [i % 7 for i in range(120)], "y": ["a", "b"] * 60}), door, tmp_path)
     model = table_model(data, "y", learner=BSGDClassifier(budget=20))
