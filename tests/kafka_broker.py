@@ -57,6 +57,9 @@ transaction.state.log.num.partitions=1
 transaction.abort.timed.out.transaction.cleanup.interval.ms=200
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
+metadata.max.idle.interval.ms=0
+num.network.threads=1
+num.io.threads=4
 """
 
 IDENTITY = "MkU3OEVBNTcwNTJENDM2Qg"  # of the cluster
@@ -188,6 +191,10 @@ def running_broker(folder: Path, creates_topics: str = "false") -> Iterator[Brok
                 broker.wait(20)
             except subprocess.TimeoutExpired:
                 broker.kill()
+
+
+#: Names of the client libraries.
+LIBRARIES = "kafka-python", "confluent-kafka"
 
 
 def options_of_alice(library: str, broker: Broker) -> dict[str, str]:
