@@ -12,14 +12,11 @@ import contextlib
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
-from multiprocessing import forkserver
 from pathlib import Path
-from unittest import mock
 
-from killing import FORKS
+from killing import fork_with_pipe
 
 KEEP = 4
 #: About as long as some checkpoints, and a rollback, take.
@@ -75,12 +72,7 @@ def roll_back(where, rows, pipe):
 
 def kill_after(seconds, function, *arguments):
     """Call a function in another process, and kill it some seconds after it has begun. Return whether it was still running."""
-    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), STREAMSVM_KAFKA_OUTAGE_SECONDS="60"):
-        forkserver.ensure_running()
-    reader, writer = FORKS.Pipe(duplex=False)
-    process = FORKS.Process(target=function, args=(*arguments, writer))
-    process.start()
-    writer.close()
+    process, reader = fork_with_pipe(function, *arguments)
     assert os.read(reader.fileno(), 100) == b"begin\n"
     time.sleep(seconds)
     process.kill()

@@ -11,18 +11,18 @@ from unittest import mock
 
 # Learners are forked from a process that has imported everything and has no threads: they start at once.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["warm_learner"])
+FORKS.set_forkserver_preload(["warm_learner", "forked"])
 AHEAD = 20  # rows that a learner processes after the row of its kill before it waits to be killed
 
 
 def learn(url, options, folder, predictions, *extra_words):
-    """Learn a stream into a checkpoint folder, announcing each row by a byte; wait to be killed after ``most`` rows.
+    """Learn a stream into a checkpoint folder, announcing each row by a byte; wait to be killed after ``most`` rows (or None).
 
     Where the options have ``labels``, a URL, these are of another stream: ``join`` is then for `JoinedSource`, and ``delayed``
     for `DelayedLabels`. Predictions have the columns ``passthrough``, rotated by ``rotate``. With ``at_once`` the model is
     one that takes rows together.
     """
-    *on_error, announcements, most = extra_words
+    *on_error, most, announcements = extra_words
     policy = {"on_error": on_error[0]} if on_error else {}
     from warm_learner import BSGDClassifier, CheckpointFolder, FileSink, LearningLoop, delayed_loop, make_model, open_source
 
@@ -55,13 +55,29 @@ def learn(url, options, folder, predictions, *extra_words):
         sink.close()
 
 
-def start(arguments, most=None):
-    # The fork server of Python 3.11 needs the module path; and a broker on a busy machine responds late.
-    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), STREAMSVM_KAFKA_OUTAGE_SECONDS="60"):
+def call_with(variables, function, *arguments):
+    os.environ.update(variables)
+    function(*arguments)
+
+
+def fork(function, *arguments):
+    """Call a function in a process forked from the warm one, and return the process. Its environment has this process's options
+    of Kafka.
+    """
+    # The fork server of Python 3.11 needs the module path.
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
         forkserver.ensure_running()
-    reader, writer = FORKS.Pipe(duplex=False)
-    process = FORKS.Process(target=learn, args=(*arguments, writer, most))
+    options = {name: value for name, value in os.environ.items() if name.startswith("STREAMSVM_KAFKA_")}
+    options = {"STREAMSVM_KAFKA_OUTAGE_SECONDS": "60"} | options  # a broker on a busy machine responds late
+    process = FORKS.Process(target=call_with, args=(options, function, *arguments))
     process.start()
+    return process
+
+
+def fork_with_pipe(function, *arguments):
+    """Call a function with arguments and one end of a pipe, as `fork` does. Return the process and the reading end."""
+    reader, writer = FORKS.Pipe(duplex=False)
+    process = fork(function, *arguments, writer)
     writer.close()
     return process, reader
 
@@ -71,7 +87,7 @@ def run_to_the_end(*arguments):
 
     Arguments: URL, options of open_source, folder, file of predictions, and perhaps on_error.
     """
-    process, reader = start(arguments)
+    process, reader = fork_with_pipe(learn, *arguments, None)
     rows = 0
     while announced := os.read(reader.fileno(), 1 << 16):
         rows += len(announced)
@@ -92,7 +108,7 @@ def kill_at_random_rows(seed, kills, rows, *arguments):
     for left in range(kills, 0, -1):
         # Spread over the remaining rows; sometimes while the learner starts.
         at = rng.randint(1, 2 * (rows - learned_rows(folder)) // (left + 1) - 2 * AHEAD) if rng.random() < 0.8 else 0
-        process, reader = start(arguments, at + AHEAD)
+        process, reader = fork_with_pipe(learn, *arguments, at + AHEAD)
         announced = 0
         while announced < at:
             new = os.read(reader.fileno(), 1 << 16)
@@ -104,7 +120,12 @@ def kill_at_random_rows(seed, kills, rows, *arguments):
 
 
 def whole_and_killed(folder, kills, rows, url, options, letters=None, predictions="out.jsonl"):
-    """Learn a stream in two folders, in one of them with kills; return both. Each has checkpoints and predictions."""
+    """Learn a stream in two folders, in one of them with kills; return both. Each has checkpoints and predictions. There are that
+    many kills for a release, and half of them otherwise.
+    """
+    from lists import OF_RELEASE
+
+    kills = kills if OF_RELEASE else (kills + 1) // 2
     places = [folder / "whole", folder / "killed"]
     for place in places:
         place.mkdir()

@@ -12,17 +12,14 @@ import contextlib
 import os
 import random
 import signal
-import sys
 import tempfile
 import threading
 import time
-from multiprocessing import forkserver
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 
-from killing import FORKS
+from killing import fork_with_pipe
 from streamsvm.stream import Row, Sink
 
 N_FEATURES = 4
@@ -92,20 +89,9 @@ def learn(kind, url, where, kill, pipe):
         part.close()
 
 
-def start(kind, url, where, kill=None):
-    """Start a learner in another process, which reports its progress through a pipe."""
-    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), STREAMSVM_KAFKA_OUTAGE_SECONDS="60"):
-        forkserver.ensure_running()
-    reader, writer = FORKS.Pipe(duplex=False)
-    process = FORKS.Process(target=learn, args=(kind, url, where, kill, writer))
-    process.start()
-    writer.close()
-    return process, reader
-
-
 def run(kind, url, where, kill=None):
     """Run a learner. Return its row count at the start, and where it was killed."""
-    process, reader = start(kind, url, where, kill)
+    process, reader = fork_with_pipe(learn, kind, url, where, kill)
     output = b""
     while part := os.read(reader.fileno(), 1 << 16):
         output += part

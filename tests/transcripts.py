@@ -14,13 +14,12 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
-from unittest import mock
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
 from changes import make_rows
-from killing import FORKS
+from forked import Command
 
 BLOCK = re.compile(r"(?<=^```text\n)\$ .*?(?=^```)", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*\n)((?:(?!\$ ).*\n)*)", re.MULTILINE)
@@ -60,28 +59,14 @@ def write_tables(folder):
         (folder / f"day{day}.jsonl").write_text("".join(objects))
 
 
-def run_command_line(words, folder, output):
-    """Run the command line in this process, which was forked for it, with its output in a file."""
-    from streamsvm.cli.main import main
-
-    os.chdir(folder)
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for standard in (1, 2):
-        os.dup2(descriptor, standard)
-    sys.stdout.reconfigure(line_buffering=True)
-    sys.exit(main(words))
-
-
 def run_command(command, folder):
     """Run a command in a folder, and return its output, with errors."""
     if not command.startswith("streamsvm "):
         shell = ["bash", "-c", command]
         return subprocess.run(shell, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
     output = folder.with_name(f"{folder.name}.out")
-    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), STREAMSVM_KAFKA_OUTAGE_SECONDS="60", COLUMNS="80"):
-        process = FORKS.Process(target=run_command_line, args=(shlex.split(command)[1:], folder, output))
-        process.start()
-        process.join()
+    with output.open("w") as file:
+        Command(shlex.split(command)[1:], cwd=folder, stdout=file, stderr=file).wait()
     return output.read_text()
 
 

@@ -5,6 +5,8 @@ from river import datasets, preprocessing
 import streamsvm_kafka  # noqa: F401 - imported for the processes to come
 from loops import delayed_loop, make_model
 from streamsvm import BSGDClassifier
+from streamsvm.cli import learn, predict  # noqa: F401 - what commands import
+from streamsvm.cli.main import main
 from streamsvm.stream import CheckpointFolder, FileSink, IterableSource, LearningLoop, open_source
 
 __all__ = [
@@ -13,6 +15,7 @@ __all__ = [
     "FileSink",
     "LearningLoop",
     "delayed_loop",
+    "main",
     "make_model",
     "open_source",
     "preprocessing",

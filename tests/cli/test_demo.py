@@ -1,21 +1,20 @@
 """The demonstration, as the README calls it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from patience import PATIENCE
+from forked import CommandsOfPython
+from streamsvm.cli import demo
 from streamsvm.stream.checkpoint import read_newest
 
 pytestmark = pytest.mark.thorough
 
 
-def test_the_whole_demonstration(tmp_path):
-    command = [sys.executable, "-m", "streamsvm", "demo", "--out", "demo"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_the_whole_demonstration(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "subprocess", CommandsOfPython)
+    done = call("demo", "--out", "demo")
     *_, learned, _, drawn, inspect_hint = done.stdout.splitlines()
     assert learned.startswith("it learned all 21,200 rows exactly once: model and metrics are those of the first learner")
     assert (drawn, inspect_hint) == ("drawn: demo/learned.png", "look inside with: streamsvm inspect demo/killed/checkpoints")

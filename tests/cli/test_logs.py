@@ -4,13 +4,12 @@ import json
 import logging
 import select
 import signal
-import subprocess
-import sys
 from datetime import UTC, datetime
+from subprocess import PIPE
 
 import pytest
 
-from command_words import with_a_model
+from forked import Command
 from patience import PATIENCE
 
 
@@ -72,10 +71,7 @@ def test_follower_logs_new_models_and_stops_cleanly(bananas, tmp_path, call):
     learn = "learn", bananas(500), "--label", "y", "--checkpoint", state
     call(*learn, "--max-rows", 200)
     words = "predict", "-", "--format", "jsonl", "--model", state, "--follow", "--to", tmp_path / "out.jsonl"
-    command = [*words, "--checkpoint", position, "--log-format", "json"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "streamsvm", *with_a_model(command)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
-    ) as follower:
+    with Command([*words, "--checkpoint", position, "--log-format", "json"], stdin=PIPE, stderr=PIPE) as follower:
         try:
             follower.stdin.write(b'{"a": 0.5, "b": 0.1}\n')
             assert json.loads(follower.stderr.readline())["version"] == 200

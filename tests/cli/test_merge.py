@@ -2,13 +2,13 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
+from subprocess import PIPE
 
 import numpy as np
 import pytest
 
+from forked import Command
 from partition_models import learned, save, table
 from patience import PATIENCE, SLOW_END
 from streamsvm import SVMClassifier
@@ -20,9 +20,8 @@ def test_the_command_merges_until_it_is_ended(tmp_path):
     parts = tmp_path / "state"
     for number, n in ((2, 120), (10, 80)):
         save(parts / f"partition-{number}", n, number, label="y")
-    command = [sys.executable, "-m", "streamsvm", "merge", parts, "--to", tmp_path / "merged", "--every", "0.05", "--quiet"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
+    words = ["merge", parts, "--to", tmp_path / "merged", "--every", "0.05", "--quiet"]
+    with Command(words, stdout=PIPE, stderr=PIPE, text=True) as process:
         assert json.loads(process.stdout.readline())["rows"] == 200
         save(parts / "partition-10", 90, 10, label="y")
         parts_now = {"partition-2": 120, "partition-10": 90}
@@ -30,8 +29,6 @@ def test_the_command_merges_until_it_is_ended(tmp_path):
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
     assert (process.returncode, output) == (130, "")
     assert errors in ("", SLOW_END)
 

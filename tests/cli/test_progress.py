@@ -6,13 +6,13 @@ import math
 import os
 import pty
 import re
-import subprocess
-import sys
 from dataclasses import replace
+from subprocess import PIPE
 
 import pytest
 
 from command_words import with_a_model
+from forked import Command
 from patience import PATIENCE
 from streamsvm import BSGDClassifier
 from streamsvm.cli.arguments import Reporter
@@ -24,10 +24,8 @@ from streamsvm.stream import IterableSource, LearningLoop, Progress, ScoreReport
 def on_a_terminal(*words):
     """Run the command with a terminal as standard error, and return its output there."""
     main_end, other_end = pty.openpty()
-    command = [sys.executable, "-m", "streamsvm", *with_a_model(words)]
-    environment, shown = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}, b""
-    popen_options = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": other_end, "env": environment}
-    with subprocess.Popen(command, **popen_options) as process:
+    shown = b""
+    with Command(with_a_model(words), stdin=PIPE, stderr=other_end, env={"TERM": "xterm", "COLUMNS": "140"}) as process:
         os.close(other_end)
         with contextlib.suppress(OSError):  # the other end was closed
             while part := os.read(main_end, 4096):

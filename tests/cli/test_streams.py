@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 
 from command_words import with_a_model
+from forked import Command
 from patience import PATIENCE, signals_of, until
 from streamsvm.cli import streams
 from streamsvm.stream import Chunk, IterableSource, Row, Table
+
+PIPES = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 
 
 def command(*words):
@@ -23,8 +26,7 @@ def command(*words):
 
 
 def start(*words):
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(command(*words), **pipes, bufsize=0)
+    return Command(with_a_model(words), **PIPES)
 
 
 @pytest.mark.thorough
@@ -100,7 +102,7 @@ def test_standard_output_that_is_full(bananas, state, call, monkeypatch, words):
 
 @pytest.mark.thorough
 def test_closed_output_pipe(bananas, state, call):
-    with start("predict", bananas(), "--model", state, "--to", "-") as piped:
+    with subprocess.Popen(command("predict", bananas(), "--model", state, "--to", "-"), **PIPES) as piped:
         assert piped.stdout.readline()
         piped.stdout.close()
         assert piped.wait(PATIENCE) == 1

@@ -15,7 +15,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ACL
 
-from kafka_broker import Broker, broker_or_skip, options_of_alice
+from kafka_broker import LIBRARIES, Broker, broker_or_skip, options_of_alice
 from patience import until
 from streamsvm_kafka import EmbeddedBroker, connection
 from streamsvm_kafka.clients import confluent, kafka_python
@@ -160,6 +160,7 @@ def client_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "client_library" in metafunc.fixturenames:
+    named = any("client_library" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "client_library" in metafunc.fixturenames and not named:
         of_one = metafunc.definition.get_closest_marker("kafka_python") is not None
-        metafunc.parametrize("client_library", ["kafka-python"] if of_one else ["kafka-python", "confluent-kafka"], indirect=True)
+        metafunc.parametrize("client_library", LIBRARIES[:1] if of_one else LIBRARIES, indirect=True)

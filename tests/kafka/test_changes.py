@@ -2,13 +2,15 @@
 
 import contextlib
 import random
+import time
 import uuid
 
 import pytest
 from kafka import KafkaAdminClient
 
 from changes import CHANGES, FIRST, Change, N, check_change, make_rows
-from killing import FORKS
+from forked import Command
+from lists import OF_RELEASE, pairs
 from saved import dumps
 from streamsvm.stream.checkpoint import read_newest
 from streamsvm.stream.endpoints import Row
@@ -16,6 +18,7 @@ from streamsvm.stream.open import open_models
 from streamsvm_kafka import JSONCodec, publish
 
 pytestmark = pytest.mark.broker
+STORES = "folder", "topic"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,7 @@ def topics(bootstrap):
     admin.close()
 
 
-@pytest.fixture(params=["folder", "topic"])
+@pytest.fixture(params=STORES)
 def store(request, bootstrap, tmp_path, monkeypatch, new_topic):
     """Makes the place of checkpoints, and loads the model and the number of rows from it."""
     monkeypatch.chdir(tmp_path)
@@ -69,8 +72,9 @@ def check(store, topics, bootstrap, call, caplog):
 RENAMED = Change("", "", "the checkpoint is of topic .*--from earliest", f"--from 0:{FIRST}", "mirror")
 
 
-@pytest.mark.parametrize("name", [*CHANGES, "a renamed topic"])
+@pytest.mark.parametrize(("name", "store"), pairs([*CHANGES, "a renamed topic"], STORES), indirect=["store"])
 def test_a_change_keeps_the_model(name, check):
+    """For a release each change with both stores."""
     change = CHANGES.get(name, RENAMED)
     changed = check(change, "changed")
     if change.is_same:
@@ -90,26 +94,19 @@ def test_a_new_position_is_saved_before_the_first_row(store, topics, bootstrap, 
     assert load(make("state"))[1] == N + 5
 
 
-def learn(words):
-    from streamsvm.cli.main import main
-
-    main(words)
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3 if OF_RELEASE else 1))
 def test_kills_during_a_warm_start(seed, store, topics, bootstrap, call):
+    """For a release with more seeds and kills."""
     make, load = store
     source = ["learn", f"kafka://{bootstrap}/{topics['rows']}", "--stop-at-end"]
     call(*source, "--label", "y", "--learner", "bsgd,budget=30", "--checkpoint", make("old"))
     generator = random.Random(seed)
     words = ["learn", f"kafka://{bootstrap}/{topics['next']}", "--stop-at-end", "--start-from", make("old")]
     words += ["--checkpoint-every", "10", "--quiet"]
-    for _ in range(8):
-        process = FORKS.Process(target=learn, args=([*words, "--checkpoint", make("killed"), "--max-rows", "100"],))
-        process.start()
-        process.join(generator.uniform(0.2, 2.0))
-        process.kill()
-        process.join()
+    for _ in range(8 if OF_RELEASE else 4):
+        with Command([*words, "--checkpoint", make("killed"), "--max-rows", "100"]) as process:
+            time.sleep(generator.uniform(0.0, 0.5))
+            process.kill()
     for name in ("killed", "whole"):
         call(*words, "--checkpoint", make(name))
     (killed, rows), (whole, n) = load(make("killed")), load(make("whole"))

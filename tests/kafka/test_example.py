@@ -2,12 +2,11 @@
 
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from forked import CommandsOfPython
 from patience import until
 from streamsvm import BSGDClassifier
 from streamsvm_kafka import TopicCheckpoints
@@ -18,14 +17,14 @@ SEED = 374
 
 
 @pytest.mark.broker
-def test_a_learner_and_a_follower_that_are_killed(bootstrap, tmp_path):
-    short = ["--seconds", "1.2", "--pause", "0.8", "--seed", str(SEED)]
-    command = [sys.executable, EXAMPLE, "--bootstrap", bootstrap, "--folder", tmp_path, *short]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.findall(r"(.*) is (killed|ended)", done.stdout) == [("follower", "killed"), ("learner 1", "ended")]
-    assert done.stdout.count("  equal") == 4
-    n, of = (int(number.replace(",", "")) for number in re.search(r"([\d,]+) predictions of ([\d,]+) rows", done.stdout).groups())
+def test_a_learner_and_a_follower_that_are_killed(bootstrap, tmp_path, capsys):
+    run = runpy.run_path(str(EXAMPLE))["main"]
+    run.__globals__["subprocess"] = CommandsOfPython
+    run(bootstrap, seconds=1.2, pause=0.8, seed=SEED, folder=tmp_path)
+    output = capsys.readouterr().out
+    assert re.findall(r"(.*) is (killed|ended)", output) == [("follower", "killed"), ("learner 1", "ended")]
+    assert output.count("  equal") == 4
+    n, of = (int(number.replace(",", "")) for number in re.search(r"([\d,]+) predictions of ([\d,]+) rows", output).groups())
     assert n >= of > 100
 
 

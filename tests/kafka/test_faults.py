@@ -5,8 +5,6 @@ import http.client
 import os
 import random
 import re
-import subprocess
-import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,7 @@ from unittest import mock
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
+from forked import Command
 from kafka_broker import broker_or_skip, free_ports
 from loops import make_model
 from patience import PATIENCE, until
@@ -204,7 +203,7 @@ def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
             admin.create_topics({"rows": {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
         publish(rows[:1000], bootstrap, "rows", JSON)
         # In processes of their own: kafka-python leaves each socket open that a broker has refused.
-        words = [sys.executable, "-m", "streamsvm", "learn", f"kafka://{bootstrap}/rows", "--label", "y", "--learner", "bsgd"]
+        words = ["learn", f"kafka://{bootstrap}/rows", "--label", "y", "--learner", "bsgd"]
         words += ["--quiet", "--checkpoint-every", "200", "--checkpoint"]
         alone, shared = tmp_path / "alone", tmp_path / "shared"
         for client, place, flags, port in (
@@ -212,8 +211,8 @@ def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
             ("confluent-kafka", alone, [alone], ports[1]),
         ):
             flags += ["--metrics-port", str(port)]
-            environment = {**os.environ, "STREAMSVM_KAFKA_CLIENT": client}
-            learners.append((place, subprocess.Popen([*words, *flags], stdout=subprocess.DEVNULL, env=environment)))
+            with mock.patch.dict(os.environ, STREAMSVM_KAFKA_CLIENT=client):
+                learners.append((place, Command([*words, *flags])))
         for place, learner in learners:
             until(lambda place=place, learner=learner: [*place.glob("*800.ckpt")] or learner.poll() is not None)
             assert learner.poll() is None

@@ -3,18 +3,24 @@
 import numpy as np
 import pytest
 
+from kafka_broker import LIBRARIES
 from killing import whole_and_killed
+from lists import pairs
 from streamsvm.stream.endpoints import Row
 from streamsvm_kafka import ArrowCodec, Float32Codec, publish
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
+#: Codecs, and numbers of kills.
+KILLS = [("float32", 6), ("arrow", 3)]
 
 ROWS_A_PARTITION = (1500, 1000, 2500)
 N_FEATURES = 4
 
 
-@pytest.mark.parametrize(("codec", "kills"), [("float32", 6), ("arrow", 3)])
-def test_killed_learner_ends_with_the_same_bytes(bootstrap, new_topic, tmp_path, codec, kills):
+@pytest.mark.parametrize(("codec_and_kills", "client_library"), pairs(KILLS, LIBRARIES), indirect=["client_library"])
+def test_killed_learner_ends_with_the_same_bytes(bootstrap, new_topic, tmp_path, codec_and_kills):
+    """For a release with more kills, and both codecs with both libraries."""
+    codec, kills = codec_and_kills
     topic, points = new_topic(partitions=len(ROWS_A_PARTITION)), np.random.default_rng(7)
     made, many = (Float32Codec(N_FEATURES), {}) if codec == "float32" else (ArrowCodec("y"), {"rows_per_message": 130})
     for partition, length in enumerate(ROWS_A_PARTITION):

@@ -3,9 +3,7 @@
 import contextlib
 import json
 import logging
-import os
 import signal
-import sys
 import threading
 import time
 from unittest import mock
@@ -19,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import rebalances
 from kafka_broker import each_library
-from killing import FORKS, forkserver
+from killing import fork
 from loops import make_model
 from patience import PATIENCE, signals_of, until
 from saved import dumps
@@ -79,14 +77,6 @@ def worker(bootstrap, tmp_path):
         member.close()
 
 
-def start(*arguments):
-    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
-        forkserver.ensure_running()
-    process = FORKS.Process(target=rebalances.work, args=arguments)
-    process.start()
-    return process
-
-
 @each_library
 def test_workers_that_come_and_go_and_are_killed(bootstrap, topic, worker, tmp_path):
     lengths = 1000, 700, 1500, 800
@@ -96,10 +86,10 @@ def test_workers_that_come_and_go_and_are_killed(bootstrap, topic, worker, tmp_p
     for partition, length in enumerate(lengths):
         assert dumps(load(tmp_path / "alone" / f"partition-{partition}")) == model_of(partition, length)
     shared = bootstrap, name, "shared", str(tmp_path / "shared"), "", 0.1
-    first, second = start(*shared), start(*shared)
+    first, second = fork(rebalances.work, *shared), fork(rebalances.work, *shared)
     done = wait_for_rows(tmp_path / "shared", 400, first, second)
     second.kill()
-    third = start(*shared)
+    third = fork(rebalances.work, *shared)
     wait_for_rows(tmp_path / "shared", done + 400, first, third)
     for member in (first, third):
         until(lambda pid=member.pid: signal.SIGTERM in signals_of(pid))  # before that, it starts: the rows may be another one's

@@ -4,8 +4,6 @@ import csv
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections import Counter
@@ -14,7 +12,9 @@ from contextlib import closing
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from kafka_broker import each_library
+from forked import Command
+from kafka_broker import LIBRARIES, each_library
+from lists import OF_RELEASE, pairs
 from patience import PATIENCE, until
 from saved import dumps
 from streamsvm import BSGDClassifier, load
@@ -23,11 +23,8 @@ from streamsvm.stream.prediction import FollowedModel
 from streamsvm_kafka import FollowedTopic, JSONCodec, PartitionWorker, publish
 
 N_PARTITIONS = 4
-#: Runs the command line with a group that soon notices that a member was killed.
-COMMAND = (
-    "import sys; from streamsvm.cli.main import main; from streamsvm_kafka import partitions;"
-    "partitions.SESSION_SECONDS, partitions.HEARTBEAT_SECONDS = 2.0, 0.4; sys.exit(main(sys.argv[1:]))"
-)
+#: Of a group that soon notices that a member was killed.
+LIMITS = {"SESSION_SECONDS": 2.0, "HEARTBEAT_SECONDS": 0.4}
 
 
 def rows_of(first, n):
@@ -76,18 +73,22 @@ def count(predictions):
     return Counter((int(line["partition"]), int(line["offset"])) for line in predictions)
 
 
-@each_library
-@pytest.mark.parametrize(
-    ("command", "checkpoints", "to", "is_once"),
-    [
-        ("predict", None, "topic", False),
-        ("predict", "topic", "topic", True),
-        ("predict", "folder", "file", True),
-        ("learn", "folder", "file", True),
-        ("learn", "topic", "topic", True),
-    ],
-)
-def test_kills(bootstrap, new_topic, topic, model, tmp_path, command, checkpoints, to, is_once):
+#: Command, place of checkpoints, place of predictions, and whether each row is predicted exactly once.
+KILLS = [
+    ("predict", None, "topic", False),
+    ("predict", "topic", "topic", True),
+    ("predict", "folder", "file", True),
+    ("learn", "folder", "file", True),
+    ("learn", "topic", "topic", True),
+]
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(("case", "client_library"), pairs(KILLS, LIBRARIES), indirect=["client_library"])
+@pytest.mark.usefixtures("client_library")
+def test_kills(bootstrap, new_topic, topic, model, tmp_path, case):
+    """For a release with more kills, and each case with both libraries."""
+    command, checkpoints, to, is_once = case
     out, group, rng = new_topic(), uuid.uuid4().hex, random.Random(f"{command} {checkpoints}")
     learn = ["--label", "y", "--learner", "bsgd", "--scope", "partition"]
     place = {"topic": f"kafka://{bootstrap}/{new_topic(**{'cleanup.policy': 'compact'})}", "folder": str(tmp_path / "state")}
@@ -98,7 +99,7 @@ def test_kills(bootstrap, new_topic, topic, model, tmp_path, command, checkpoint
 
     def start():
         with (tmp_path / "log").open("a") as log:
-            processes.append(subprocess.Popen([sys.executable, "-c", COMMAND, *words], stdout=log, stderr=log))
+            processes.append(Command(words, stdout=log, stderr=log, limits=LIMITS))
 
     def read():
         if to == "topic":
@@ -117,7 +118,7 @@ def test_kills(bootstrap, new_topic, topic, model, tmp_path, command, checkpoint
         start()
         start()
         wait_for(100)
-        for _ in range(3):
+        for _ in range(3 if OF_RELEASE else 1):
             topic(150)
             time.sleep(rng.uniform(0.0, 0.3))
             killed = rng.choice([process for process in processes if process.poll() is None])

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from river import datasets
 
-from killing import AHEAD, learned_rows, start
+from killing import AHEAD, fork_with_pipe, learn, learned_rows
 from loops import make_model, prediction
 from refused import raises
 from streamsvm.stream import CheckpointFolder, CSVSource, FileSink, LearningLoop, StreamError, open_sink, sinks
@@ -412,7 +412,7 @@ def test_killed_runs_whose_files_are_rotated_hold_each_row_once(csv_file, tmp_pa
         begin = learned_rows(tmp_path)
         kill_at = rng.randint(1, max(2 * (rows - begin) // (left + 1) - 2 * AHEAD, 1))
         rotate_at = rng.randint(100, 200) if how != "size" and path.exists() and begin else rows
-        process, reader = start(arguments, max(kill_at, 1) + AHEAD)
+        process, reader = fork_with_pipe(learn, *arguments, max(kill_at, 1) + AHEAD)
         announced = 0
         while announced < kill_at:
             new = os.read(reader.fileno(), 1 << 16)
@@ -425,7 +425,7 @@ def test_killed_runs_whose_files_are_rotated_hold_each_row_once(csv_file, tmp_pa
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
-    process, reader = start(arguments)
+    process, reader = fork_with_pipe(learn, *arguments, None)
     while os.read(reader.fileno(), 1 << 16):
         pass
     process.join()
