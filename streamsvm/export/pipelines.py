@@ -161,18 +161,17 @@ def _compute_scaling(scaler: Any, fields: list[Any]) -> ColumnScaling:
     """
     if getattr(scaler, "window_size", None) is not None:
         raise ExportError(f"a {type(scaler).__name__} with a window is not exported")
-    function = _read_bounded_scaler if type(scaler) is BoundedScaler else _SCALING_FUNCTIONS[get_river_name(scaler)]
-    pairs = function(scaler, fields)
+    pairs = _SCALING_FUNCTIONS.get(get_river_name(scaler), _read_standard_scaler)(scaler, fields)
     location, spread = np.array(pairs, np.float64).reshape(-1, 2).T
     return ColumnScaling(location.copy(), spread.copy(), getattr(scaler, "deviations", None))
 
 
 def _read_standard_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
     """Return a pair of the mean and the standard deviation (1 if the scaler does not use it) for each field, as a river
-    StandardScaler has learned them; 0 for unknown fields.
+    StandardScaler or a BoundedScaler has learned them; 0 for unknown fields.
     """
-    means, variances = dict(scaler.means), dict(scaler.vars)
-    return [(means.get(name, 0.0), variances.get(name, 0.0) ** 0.5 if scaler.with_std else 1.0) for name in fields]
+    means, variances, divides = scaler.means, scaler.vars, getattr(scaler, "with_std", True)
+    return [(means.get(name, 0.0), variances.get(name, 0.0) ** 0.5 if divides else 1.0) for name in fields]
 
 
 def _read_min_max_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
@@ -198,12 +197,6 @@ def _read_robust_scaler(scaler: Any, fields: list[Any]) -> _LocationSpreads:
             spread = scaler.iqr[name].get() if name in scaler.iqr else 0.0
         pairs.append((median or 0.0, max(spread or 0.0, 0.0)))
     return pairs
-
-
-def _read_bounded_scaler(scaler: BoundedScaler, fields: list[Any]) -> _LocationSpreads:
-    """Return (mean, standard deviation) for each field, as a BoundedScaler has learned them; (0, 0) for unknown fields."""
-    means, variances = scaler.means, scaler.vars
-    return [(means.get(name, 0.0), math.sqrt(variances.get(name, 0.0))) for name in fields]
 
 
 #: For each supported scaler of river: the function that returns location and spread of fields.
