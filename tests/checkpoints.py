@@ -12,5 +12,5 @@ def learned(rows=200):
     return model
 
 
-def save(folder, model, rows):
-    return folder.save(model, metrics.Accuracy(), rows=rows, position={"rows": rows})
+def save(folder, model, rows, **facts):
+    return folder.save(model, metrics.Accuracy(), rows=rows, position={"rows": rows}, **facts)

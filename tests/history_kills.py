@@ -109,8 +109,7 @@ def kill_often(where, kills, rng, write_seconds, rollback_seconds):
         counts["rolling back" if killed else "rolled back"] += 1
         assert read_history(where)[0][0] in ((newest, target) if killed else (target,))
         active, aside = settle(where)
-        earlier = sorted((rows for rows in every if rows <= active[0]), reverse=True)
-        assert active == (earlier[:KEEP] if isinstance(where, Path) else earlier)
+        assert active == sorted((rows for rows in every if rows <= active[0]), reverse=True)
         assert sorted(aside) == sorted(rows for rows in every if rows > active[0])
     return counts
 

@@ -6,10 +6,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from streamsvm.files.container import ModelFileError
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, SavedCheckpoint, read_checkpoint
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, Retention, SavedCheckpoint, read_checkpoint
 from streamsvm.stream.logs import log_checkpoint
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
 from streamsvm_kafka.connection import Connection
@@ -54,10 +54,10 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
     transaction_seconds
         Seconds after which the broker aborts a transaction whose checkpoint is not written yet.
     keep
-        Number of newest checkpoints to keep, at least 1. With more than 1, each is written twice.
+        Number of newest checkpoints to keep, at least 1. If it is set, each is written twice. Checkpoints save it: None keeps as
+        many as before, at first 1.
     keep_every
-        Period in seconds, such as 86400.0 for days (UTC): the newest checkpoint of each period is kept, too, without a limit of
-        their number. None keeps none beside the newest ones.
+        Period in seconds, as in `CheckpointFolder`.
 
     Attributes
     ----------
@@ -90,6 +90,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
 
     path: str
     _trust_advice = "TopicCheckpoints(..., trusted=True)"
+    _default_keep = 1
 
     def __init__(
         self,
@@ -101,10 +102,9 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         trusted: bool = False,
         client: Mapping[str, Any] | None = None,
         transaction_seconds: float = TRANSACTION_SECONDS,
-        keep: int = 1,
-        keep_every: float | None = None,
+        **retention: Unpack[Retention],
     ) -> None:
-        self._set_retention(keep, keep_every)
+        self._set_retention(**retention)
         self._place = f"kafka://{bootstrap}/{topic}"
         self.path = f"{self._place}?name={name}"
         check_model_name(name, self._place)
@@ -190,7 +190,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         tombstone) for copies that are no longer to be kept, or that a rollback has set aside and that ``new`` has passed. Return
         an empty dict if only the newest checkpoint is kept.
         """
-        if self._keep == 1 and self._keep_every is None:
+        if not self._retention:
             return {}
         if self._copies is None:
             with self._open_reader() as reader:
@@ -245,7 +245,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         """
         with self._open_reader() as reader:
             data = reader.read_newest(to_end=True)
-        return None if data is None else read_checkpoint(self.path, self._trusted, data)
+        return None if data is None else self._adopt_retention(read_checkpoint(self.path, self._trusted, data))
 
     def close(self) -> None:
         """Close the connection to the broker. Predictions that were sent since the last checkpoint are aborted."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, SavedCheckpoint, check_row_count, read_checkpoint
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, SavedCheckpoint, read_checkpoint
 from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.connection import Connection, MissingTopicError
 from streamsvm_kafka.model_topic import ModelReader, check_model_name, check_single_partition
-from streamsvm_kafka.topics import TopicEndpoint, describe_topic
+from streamsvm_kafka.reader import REFRESH_SECONDS
+from streamsvm_kafka.topics import TopicEndpoint, describe_topic, is_missing
 
 
 class FollowedTopic(Follower):
@@ -65,6 +67,7 @@ class FollowedTopic(Follower):
         check_model_name(name, self._place)
         self._connection, self._topic, self._name = Connection(bootstrap, client), topic, name
         self._reader: ModelReader | None = None
+        self._next_check = time.monotonic() + REFRESH_SECONDS
 
     def read(self) -> Checkpoint:
         """Return the newest checkpoint of the model in this topic, with the loaded model.
@@ -76,11 +79,15 @@ class FollowedTopic(Follower):
         if data is None:
             raise CheckpointError(f"{self.path} holds no checkpoint")
         checkpoint = read_checkpoint(self.path, self._trusted, data)
-        check_row_count(self.path, checkpoint)
+        checkpoint.check_row_count(self.path)
         return checkpoint
 
     def _load_changed(self) -> Checkpoint | None:
         data = self._open_reader().read_newer()
+        if data is None and time.monotonic() >= self._next_check:
+            self._next_check = time.monotonic() + REFRESH_SECONDS
+            if is_missing(self._connection, self._topic):
+                raise CheckpointError(f"{self._place} was deleted")
         return None if data is None else read_checkpoint(self.path, self._trusted, data)
 
     def _read_if_changed(self) -> Checkpoint | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from kafka.errors import KafkaError
 
 from streamsvm.files.messages import format_names
 from streamsvm.stream.endpoints import StreamError
+from streamsvm.stream.tables.dates import parse_iso_time
 from streamsvm_kafka.clients.protocol import TopicConsumer
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, describe_missing_right
 
@@ -57,14 +58,10 @@ def parse_start(text: str | None, name: str) -> StartPoint | None:
         if len(dict(pairs)) < len(pairs):
             raise StreamError(f"{name}: {text!r} names a partition twice")
         return StartPoint(text, "offsets", offsets=dict(pairs))
-    try:
-        time = datetime.fromisoformat(text)
-        seconds = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        seconds = -1.0
-    if seconds < 0.0:
-        raise StreamError(f"{name}: {text!r} is none of {_START_FORMATS}")
-    return StartPoint(text, "time", int(1000 * seconds))
+    with contextlib.suppress(ValueError):
+        if (seconds := parse_iso_time(text)) >= 0.0:
+            return StartPoint(text, "time", int(1000 * seconds))
+    raise StreamError(f"{name}: {text!r} is none of {_START_FORMATS}")
 
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -9,13 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
 from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointFolder
-from streamsvm.stream.checkpoint import Checkpoints, FolderLockedError, TakenOverError
+from streamsvm.stream.checkpoint import Checkpoints, FolderLockedError, Retention, TakenOverError
 from streamsvm.stream.endpoints import SinkLockedError, StreamError
 from streamsvm.stream.logs import event
 from streamsvm.stream.progress import Timings
@@ -134,15 +134,14 @@ class PartitionWorker:
         start: str | None = None,
         client: Mapping[str, Any] | None = None,
         trusted: bool = False,
-        keep: int = 2,
-        keep_every: float | None = None,
         message_columns: Sequence[str] = (),
+        **retention: Unpack[Retention],
     ) -> None:
         self.name: str = f"kafka://{bootstrap}/{topic}"
         self.rows: int = 0
         self._connection, self._topic, self._codec = Connection(bootstrap, client), topic, codec
         self._folder, self._make_loop, self._stop_at_end = folder, make_loop, stop_at_end
-        self._options: dict[str, Any] = {"trusted": trusted, "keep": keep, "keep_every": keep_every}
+        self._options: dict[str, Any] = {"trusted": trusted, **retention}
         self._start, self._message_columns = parse_start(start, self.name), tuple(message_columns)
         self._topic_id = describe_topic(self._connection, topic).topic_id
         self._consumer = open_consumer(

@@ -9,7 +9,6 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,16 +44,13 @@ def parse_path_or_url(text: str) -> Path | str:
 
 
 def parse_every(text: str) -> dict[str, Any]:
-    """Parse the value of ``--checkpoint-every``: a number of rows such as ``10000``, or of seconds such as ``5s``. Return it as
-    a dict of keyword arguments for the learning loop, such as ``{"checkpoint_every": 10000}``.
+    """Parse the value of ``--checkpoint-every``: a number of rows such as ``10000``, or a time such as ``5s``. Return it as a
+    dict of keyword arguments for the learning loop, such as ``{"checkpoint_every": 10000}``.
     """
-    if not text.endswith("s"):
+    if text.isdecimal():
         return {"checkpoint_every": parse_count(text)}
-    try:
-        return {"checkpoint_every": None, "checkpoint_seconds": _parse_seconds(text[:-1])}
-    except argparse.ArgumentTypeError:
-        reason = f"{text!r} is neither a number of rows, such as 10000, nor of seconds, such as 5s"
-        raise argparse.ArgumentTypeError(reason) from None
+    # The default, 1s, is parsed at once: a signal during an import would print a traceback here.
+    return {"checkpoint_every": None, "checkpoint_seconds": 1.0 if text == "1s" else _parse_seconds(text)}
 
 
 def _make_number_parser(
@@ -79,21 +75,22 @@ def _parse_digits(text: str) -> int:
 
 
 def _parse_duration(text: str) -> float:
-    from streamsvm.stream.tables.quantities import parse_duration  # noqa: PLC0415 - --help must be quick
+    from streamsvm.stream.tables.quantities import parse_duration_or_unit  # noqa: PLC0415 - --help must be quick
 
-    return 86_400.0 if text == "DAY" else parse_duration(text)
+    return parse_duration_or_unit(text)
 
 
 def _parse_rows_or_time(text: str) -> float:
     """Parse a number of rows, to an int, or a time in ISO 8601 (UTC without a time zone), to seconds since 1970, a float."""
-    time = None if text.isdecimal() else datetime.fromisoformat(text)
-    return int(text) if time is None else (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    from streamsvm.stream.tables.dates import parse_iso_time  # noqa: PLC0415 - --help must be quick
+
+    return int(text) if text.isdecimal() else parse_iso_time(text)
 
 
 _MOMENT = "a number of rows, or a time such as 2026-03-01T12:00"
 parse_moment: Callable[[str], Any] = _make_number_parser(_MOMENT, lambda _: True, _parse_rows_or_time)
-_parse_day = _make_number_parser("DAY, or a duration such as 12h", lambda seconds: 0.0 < seconds < math.inf, _parse_duration)
-_parse_seconds = _make_number_parser("a number of seconds", lambda number: 0.0 < number < math.inf)
+_parse_day = _make_number_parser("DAY, or a duration such as 12h", lambda seconds: seconds > 0.0, _parse_duration)
+_parse_seconds = _make_number_parser("a number of rows, such as 10000, or a time, such as 5s", lambda s: s > 0.0, _parse_duration)
 parse_count: Callable[[str], int] = _make_number_parser("a whole number of at least 1", lambda number: number >= 1, int)
 parse_period: Callable[[str], float] = _make_number_parser(
     "a number of seconds above 0", lambda number: 0.0 < number <= threading.TIMEOUT_MAX
@@ -164,7 +161,7 @@ def add_run_flags(group: Any, checkpoint_help: str, metavar: str = "DIR") -> Non
     ``checkpoint_help`` and ``metavar`` are the help text and the placeholder of ``--checkpoint``.
     """
     group.add_argument("--checkpoint", type=parse_path_or_url, metavar=metavar, help=checkpoint_help)
-    text = "how often to write a checkpoint, in rows, such as 10000, or in seconds, such as 5s (default: %(default)s)"
+    text = "how often to write a checkpoint, in rows, such as 10000, or a time, such as 5s (default: %(default)s)"
     group.add_argument("--checkpoint-every", type=parse_every, default="1s", metavar="N|Ns", help=text)
     text = "serve Prometheus metrics, health checks and a page with curves on this port during the run"
     group.add_argument("--metrics-port", type=parse_port, metavar="N", help=text)
@@ -180,9 +177,9 @@ def add_retention_flags(group: Any) -> None:
     value in ``retention``.
     """
     options: Any = {"dest": "retention", "action": "append", "default": []}
-    text = "how many of the newest checkpoints to keep (default: 2 in a folder, 1 in a topic)"
+    text = "how many of the newest checkpoints to keep (default: as before; at first 2 in a folder, 1 in a topic)"
     group.add_argument("--keep-checkpoints", type=lambda value: ("keep", parse_count(value)), metavar="N", help=text, **options)
-    text = "also keep the newest checkpoint of each DAY (UTC), or of each period such as 12h, without a limit of their number"
+    text = "also keep the newest checkpoint of each DAY (UTC), or of each period such as 12h (default: as before; inf: no longer)"
     group.add_argument("--keep-every", type=lambda value: ("keep_every", _parse_day(value)), metavar="DAY", help=text, **options)
 
 

@@ -38,7 +38,7 @@ from streamsvm.stream.schema.schema_inference import read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.scores.score_set import ScoreSet
 from streamsvm.stream.sinks import parse_rotation
-from streamsvm.stream.tables.quantities import parse_duration
+from streamsvm.stream.tables.quantities import parse_duration_or_unit
 from streamsvm.stream.tables.table_schema import TableSchema
 
 #: Flags about the model, and all flags of `learn` that checkpoints save, with the types of their values.
@@ -288,7 +288,8 @@ class LearnJob(StreamJob):
         if self.detects_anomalies:
             self._check_has_no_labels()
         place = self.checkpoint
-        if self.start_from is None and not (list_checkpoints(place) if isinstance(place, Path) else place):
+        has_model = list_checkpoints(place) if isinstance(place, Path) and not place.is_file() else place
+        if self.start_from is None and not has_model:
             self.check_label()  # else a checkpoint may have the label
         if self.regression and (flag := "--positive" if self.positive else "--labels-are" if self.labels_are else None):
             raise UsageError(f"{flag} is about labels, and --regression predicts a number: leave one out")
@@ -459,6 +460,6 @@ def _parse_max_age(text: str) -> float | None:
     [90.0, 90.0, 90.0, 7200.0, 604800.0, None]
     """
     try:
-        return None if text == "inf" else parse_duration(text if text[-1:].isalpha() else f"{text}s")
+        return None if text == "inf" else parse_duration_or_unit(text + "s" * text.replace(".", "").isdecimal())
     except ValueError:
         raise ValueError(f"max_age must be a time such as 90s, 15m, 1h or 7d, or inf, not {text}") from None

@@ -20,18 +20,8 @@ from streamsvm.cli import ENDING_SIGNALS, CommandError, escape_unprintable, exit
 from streamsvm.cli.arguments import as_command_error
 from streamsvm.cli.job import LabelStream, LearnJob, StreamJob
 from streamsvm.cli.tables import combine_table_options, read_saved_label
-from streamsvm.stream import (
-    CheckpointError,
-    CheckpointFolder,
-    JoinedSource,
-    Sink,
-    Source,
-    StreamError,
-    WeightedSource,
-    open_sink,
-    open_source,
-)
-from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, find_saved
+from streamsvm.stream import CheckpointFolder, JoinedSource, Sink, Source, StreamError, WeightedSource, open_sink, open_source
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, find_saved
 from streamsvm.stream.continuation import report_change
 from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel
 from streamsvm.stream.endpoints import Position, WrappedSource

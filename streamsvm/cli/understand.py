@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, escape_unprintable
@@ -42,14 +41,14 @@ from streamsvm.files.container import ModelFileError
 from streamsvm.files.messages import format_count, shorten
 from streamsvm.files.model_file import write_file
 from streamsvm.stream import BadRow, StreamError
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, SavedCheckpoint, find_saved
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, SavedCheckpoint, find_saved, list_checkpoints
 from streamsvm.stream.page import render_page
 from streamsvm.stream.prediction import open_followed
 from streamsvm.stream.rows import find_learner
 
 _LEARNER_ATTRIBUTES = ["budget", "n_support", "n_merges", "n_learned", "nbytes", "effective_gamma", "follows_average"]
 _LEARNER_ATTRIBUTES += ["labels", "feature_names"]
-_VECTORS_FORMAT = "{before:,} to {after:,}, {common:,} of them in common, whose coefficients have changed by {change:.0%}"
+_VECTORS_FORMAT = "{before:,} to {after:,}, {common:,} of them in common"
 _MAX_ROWS = 1000  # to measure importance
 _MAX_NAME_CHARS, _MAX_NAMES, _MAX_EXPERTS = 40, 8, 4
 
@@ -182,9 +181,10 @@ def _copy_checkpoint(saved: SavedCheckpoint, place: Path | str) -> None:
         with as_command_error(f"--copy {place}: ", ModelFileError):
             write_file(place, saved.read())
         return
-    with open_checkpoint_store(place, False, sources=[""]) as checkpoints:
-        if checkpoints.newest() is not None:
+    with contextlib.closing(open_followed(place)) as present, contextlib.suppress(StreamError):  # the topic may not exist yet
+        if present.history():  # checked before a running learner is fenced
             raise UsageError(f"--copy {place}: it has checkpoints already. Name an empty folder, or another model (?name=NAME)")
+    with open_checkpoint_store(place, False, sources=[""]) as checkpoints:
         checkpoints.roll_back(saved)
 
 
@@ -195,7 +195,7 @@ def run_rollback(arguments: argparse.Namespace) -> None:
         history = models.history()
         target = find_saved(place, history, arguments.to)
         target.load()  # so that an error changes nothing
-        with open_checkpoint_store(place, False, [("keep", sys.maxsize)], sources=[""]) as checkpoints:
+        with open_checkpoint_store(place, False, sources=[""]) as checkpoints:
             checkpoints.roll_back(target)
     newest = next((saved for saved in history if not saved.is_aside), target)
     undo = f"to undo this: streamsvm rollback {shlex.quote(str(place))} --to {newest.rows}"
@@ -214,10 +214,7 @@ def run_diff(arguments: argparse.Namespace) -> None:
     for name in before | after:
         a, b = before.get(name, []), after.get(name, [])
         changes[name] = "\n".join([f"- {line}" for line in a if line not in b] + [f"+ {line}" for line in b if line not in a])
-    changed = [
-        machine for machine in vectors if machine["change"] or not machine["before"] == machine["after"] == machine["common"]
-    ]
-    changes["vectors"] = "\n".join(map(_VECTORS_FORMAT.format_map, changed))
+    changes["vectors"] = "\n".join(_VECTORS_FORMAT.format_map(one) for one in vectors if len({*one.values()}) > 1)
     _print_facts({name: text for name, text in changes.items() if text} or {"equal": "no difference"})
 
 
@@ -229,24 +226,20 @@ def _list_facts(checkpoint: Checkpoint) -> dict[str, list[str]]:
     return {name: text.splitlines() for name, text in facts.items()} | {"columns": columns}
 
 
-def _compare_vectors(*models: Any) -> list[dict[str, float]]:
-    """Compare the support vectors of each kernel machine of two models: return the number of each, the number in common, and the
-    relative change of the coefficients of these. The list is empty if a model cannot be exported.
+def _compare_vectors(*models: Any) -> list[dict[str, int]]:
+    """Compare the support vectors of each kernel machine of two models: return the number of each, and the number in common. The
+    list is empty if a model cannot be exported.
     """
     try:
         programs = [make_program(model).steps for model in models]
     except ExportError:
         return []
     machines = []
-    for number, pair in enumerate(zip(*programs, strict=False)):
-        if all(step.op == "kernel" for step in pair):
-            width = min(step.arrays["vectors"].shape[1] for step in pair)  # later columns are new
-            rows: Any = [[x.tobytes() for x in step.arrays["vectors"][:, :width]] for step in pair]
-            _, *indices = np.intersect1d(*rows, return_indices=True)
-            # The next step sums up kernel values with the coefficients.
-            a, b = (steps[number + 1].arrays["weights"][0, i] for steps, i in zip(programs, indices, strict=True))
-            change = float(np.abs(b - a).sum() / max(np.abs(a).sum(), 1e-300))
-            machines.append({"before": len(rows[0]), "after": len(rows[1]), "common": len(a), "change": change})
+    for steps in zip(*programs, strict=False):
+        if all(step.op == "kernel" for step in steps):
+            width = min(step.arrays["vectors"].shape[1] for step in steps)  # later columns are new
+            before, after = ({row[:width].tobytes() for row in step.arrays["vectors"]} for step in steps)
+            machines.append({"before": len(before), "after": len(after), "common": len(before & after)})
     return machines
 
 
@@ -270,8 +263,7 @@ def run_explain(arguments: argparse.Namespace) -> None:
             raise CommandError(f"{job.source_name} has no rows to explain")
         ranking = measure_importance(model, rows)
         explanations = [explain_one(model, x) for x, _ in rows[: arguments.rows]]
-        n_examples = arguments.examples
-        nearest_examples = [examples_one(model, x, n_examples) for x, _ in rows[: arguments.rows]] if n_examples else []
+        nearest_examples = [examples_one(model, x, n) for x, _ in rows[: arguments.rows] if (n := arguments.examples)]
     if arguments.json:
         facts: dict[str, Any] = {"mean_contributions": ranking.mean_contributions, "error_increases": ranking.error_increases}
         facts |= {"rows": ranking.n_rows, "error": finite_or_none(ranking.error)}
@@ -325,7 +317,9 @@ def run_report(arguments: argparse.Namespace) -> None:
     check_output_files("--to", [path], {"the model": arguments.path, **rows}, arguments.overwrite)
     checkpoint = load_newest(arguments.path, arguments.trusted)
     scored_rows = _score_rows(arguments, checkpoint) if arguments.source else None
-    report = make_report(checkpoint, scored_rows, _measure_file(arguments.path))
+    place = arguments.path
+    n_bytes = next((saved.nbytes for saved in list_checkpoints(place)), place.stat().st_size) if isinstance(place, Path) else None
+    report = make_report(checkpoint, scored_rows, n_bytes)
     with as_command_error(f"--to {path}: ", ModelFileError), interruptible():
         write_file(path, render_page(report).encode())
     print(escape_unprintable(f"{path}: {path.stat().st_size:,} bytes"))
@@ -357,11 +351,3 @@ def _score_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Report
         check_any_scored(progress, loop.source.name)
         seconds = time.process_time() - start_time
     return ReportRows(name, xs, ys, progress.scored, progress.scores, count_unscored_rows(progress), seconds)
-
-
-def _measure_file(place: Path | str) -> int | None:
-    """Return the size in bytes of a model's file, or of the newest checkpoint in a folder; None for a topic (a URL)."""
-    if not isinstance(place, Path):
-        return None
-    files = sorted(place.glob("checkpoint-*.ckpt")) if place.is_dir() else [place]
-    return files[-1].stat().st_size if files else None

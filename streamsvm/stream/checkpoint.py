@@ -6,20 +6,20 @@ write the same bytes.
 
 from __future__ import annotations
 
-import logging
+import contextlib
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypedDict, TypeVar, overload
 
-from streamsvm.core.checks import check_number, validate_count, validate_mapping
+from streamsvm.core.checks import check_number, to_python_scalar, validate_count, validate_mapping
 from streamsvm.core.warning import warn
 from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack_container
 from streamsvm.files.model_file import is_model, read_metadata, read_parts, serialize_parts
 from streamsvm.stream.endpoints import KEEP_MODEL, Closeable, Sink
 
-logger: logging.Logger = logging.getLogger(__name__)
 Model = TypeVar("Model")
 #: The end of the names of checkpoint files.
 SUFFIX = ".ckpt"
@@ -84,6 +84,17 @@ class Checkpoint(NamedTuple):
         except ValueError as error:
             raise CheckpointError(f"{store}: the checkpoint is corrupt ({error}). Give another, {KEEP_MODEL}") from None
 
+    def check_row_count(self, path: Path | str) -> None:
+        """Raise a CheckpointError unless this checkpoint has a model and, in its header, the number of rows read. A plain model
+        file has no such number. ``path`` is the file or store, for the message.
+        """
+        check_has_model(path, self)
+        try:
+            validate_count("rows", self.header.get("rows"))
+        except ValueError as error:
+            text = f"{path} holds a model that is not a checkpoint: its number of rows is missing ({error})"
+            raise CheckpointError(text) from None
+
 
 class CorruptCheckpointError(CheckpointError):
     """A checkpoint file is damaged."""
@@ -124,6 +135,13 @@ def find_saved(place: Path | str, history: Sequence[SavedCheckpoint], at: float 
     raise CheckpointError(f"{place} holds no checkpoint {lacks}")
 
 
+class Retention(TypedDict, total=False):
+    """The arguments of stores about the checkpoints to keep, as `CheckpointFolder` describes them."""
+
+    keep: int | None
+    keep_every: float | None
+
+
 class Checkpoints(Closeable):
     """A store for the checkpoints of a run, to which one process at a time can write: the base of folders and topics."""
 
@@ -133,20 +151,29 @@ class Checkpoints(Closeable):
     """The consumer group whose offsets are committed with checkpoints; None without a group."""
     _trusted: bool
     _trust_advice: str  # how to trust classes of the user, in messages
+    _default_keep = 2
+    _retention: Mapping[str, float] = {}  # the values of ``keep`` and ``keep_every`` that are set; checkpoints save them
 
-    def _set_retention(self, keep: int, keep_every: float | None) -> None:
-        """Set the number of newest checkpoints to keep, and the length in seconds of periods whose newest one is kept, too (None:
-        no periods). Raise a ValueError if they are invalid.
+    def _set_retention(self, keep: int | None = None, keep_every: float | None = None) -> None:
+        """Set the number of newest checkpoints to keep, and the length in seconds of periods whose newest one is kept, too.
+        Infinite means no periods, and None leaves a value to `_adopt_retention`. Raise a ValueError if one is invalid.
         """
-        check_number("keep", keep, 0.0, integer=True)
-        check_number("keep_every", 1.0 if keep_every is None else keep_every, 0.0)
-        self._keep, self._keep_every = keep, keep_every
+        check_number("keep", 1 if keep is None else keep, 0.0, integer=True)
+        check_number("keep_every", 1.0 if keep_every in (None, math.inf) else keep_every, 0.0)
+        self._retention = {name: to_python_scalar(n) for name, n in (("keep", keep), ("keep_every", keep_every)) if n is not None}
+
+    def _adopt_retention(self, last: Checkpoint) -> Checkpoint:
+        """Keep as many checkpoints as the run that has written ``last``, where this run has set nothing. Return ``last``."""
+        saved = {**last.get_facts("retention"), **self._retention}
+        with contextlib.suppress(ValueError):  # the file may be of somebody else
+            self._set_retention(saved.get("keep"), saved.get("keep_every"))
+        return last
 
     def _select_kept(self, saved: Sequence[SavedCheckpoint]) -> list[SavedCheckpoint]:
         """Select the checkpoints to keep among ``saved``, the newest first: the first ones, and the newest of each period."""
-        seconds = self._keep_every or float("inf")
+        keep, seconds = self._retention.get("keep", self._default_keep), self._retention.get("keep_every", math.inf)
         newest = {*{one.time // seconds: one.rows for one in reversed(saved)}.values()}
-        return [one for number, one in enumerate(saved) if number < self._keep or one.rows in newest]
+        return [one for number, one in enumerate(saved) if number < keep or one.rows in newest]
 
     @property
     def max_seconds(self) -> float | None:
@@ -195,6 +222,8 @@ class Checkpoints(Closeable):
         the source's ``position``. Raise a ModelFileError if an object cannot be saved.
         """
         facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
+        if retention := {name: value for name, value in self._retention.items() if value < math.inf}:
+            facts["retention"] = retention
         try:
             return serialize_parts({"model": model, "state": state}, facts, self._trusted)
         except ModelFileError as error:
@@ -297,17 +326,6 @@ def check_has_model(path: Path | str, checkpoint: Checkpoint) -> None:
         raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is not a model: name the file of a model")
 
 
-def check_row_count(path: Path | str, checkpoint: Checkpoint) -> None:
-    """Raise a CheckpointError unless ``checkpoint`` has a model and, in its header, the number of rows read. A plain model file
-    has no such number. ``path`` is the file or store, for the message.
-    """
-    check_has_model(path, checkpoint)
-    try:
-        validate_count("rows", checkpoint.header.get("rows"))
-    except ValueError as error:
-        raise CheckpointError(f"{path} holds a model that is not a checkpoint: its number of rows is missing ({error})") from None
-
-
 def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
     """Read a checkpoint file or, if ``path`` is a folder, its newest undamaged checkpoint. Raise a CheckpointError if the folder
     is empty, or if the checkpoint contains objects of other packages (which could run code) without ``trusted=True``.
@@ -353,13 +371,16 @@ def list_checkpoints(path: Path) -> list[SavedCheckpoint]:
 
 
 def list_history(path: Path) -> list[SavedCheckpoint]:
-    """List the checkpoint files of a folder, newest first; before them those that a rollback has set aside."""
+    """List the checkpoint files of a folder, newest first; before them those that a rollback has set aside. ``path`` may also be
+    that of one checkpoint file.
+    """
     history = []
-    for file in filter(Path.is_file, path.glob(f"*{SUFFIX}*")):
+    for file in [path] if path.is_file() else filter(Path.is_file, path.glob(f"*{SUFFIX}*")):
         match, state = _FILE_NAME.fullmatch(file.name), read_file_state(file)
-        if match and state is not None:  # else another process has just removed it
+        rows = int(match[1]) if match else read_header(file).get("rows") if file == path else None
+        if isinstance(rows, int) and state is not None:  # else another process has just removed it, or it is only a model
             is_aside, read = file.name.endswith(ASIDE_SUFFIX), partial(read_file, file)
-            history.append(SavedCheckpoint(file, int(match[1]), state[0] / 1e9, state[2], is_aside, read, state))
+            history.append(SavedCheckpoint(file, rows, state[0] / 1e9, state[2], is_aside, read, state))
     return sorted(history, key=lambda saved: (saved.is_aside, saved.rows), reverse=True)
 
 
@@ -367,8 +388,7 @@ def read_file_state(file: Path) -> tuple[int, ...] | None:
     """Return modification and change times, size and inode of ``file``, to detect later that it was changed; None if it does not
     exist.
     """
-    try:
+    with contextlib.suppress(OSError):
         status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+    return None

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from streamsvm.files.container import ModelFileError
 from streamsvm.files.locks import try_lock
@@ -21,11 +21,12 @@ from streamsvm.stream.checkpoint import (
     Checkpoints,
     CorruptCheckpointError,
     FolderLockedError,
+    Retention,
     SavedCheckpoint,
     TakenOverError,
     list_checkpoints,
     list_history,
-    read_header,
+    read_checkpoint,
     read_newest_in_folder,
 )
 from streamsvm.stream.logs import log_checkpoint
@@ -50,10 +51,11 @@ class CheckpointFolder(Checkpoints):
         Whether to take the folder over from another process that has locked it and hangs. If that process wakes up, its next
         `save` raises a TakenOverError, and writes nothing.
     keep
-        Number of newest checkpoints to keep, at least 1. With 1, a run cannot continue if the only file is damaged.
+        Number of newest checkpoints to keep, at least 1. With 1, a run cannot continue if the only file is damaged. Checkpoints
+        save it: None keeps as many as before, at first 2.
     keep_every
         Period in seconds, such as 86400.0 for days (UTC): the newest checkpoint of each period is kept, too, without a limit of
-        their number. None keeps none beside the newest ones.
+        their number. None is as before, at first `math.inf`, which keeps none beside the newest ones.
 
     Raises
     ------
@@ -74,12 +76,10 @@ class CheckpointFolder(Checkpoints):
     path: Path
     _trust_advice = "CheckpointFolder(path, trusted=True)"
 
-    def __init__(
-        self, path: str | Path, trusted: bool = False, take_over: bool = False, *, keep: int = 2, keep_every: float | None = None
-    ) -> None:
-        self._set_retention(keep, keep_every)
-        self.path = Path(path)
-        self._trusted = trusted
+    def __init__(self, path: str | Path, trusted: bool = False, take_over: bool = False, **retention: Unpack[Retention]) -> None:
+        self._set_retention(**retention)
+        self.path, self._trusted = Path(path), trusted
+        self._valid_files: dict[Path, tuple[int, ...]] = {}  # file states of undamaged checkpoints
         try:
             missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
@@ -88,23 +88,22 @@ class CheckpointFolder(Checkpoints):
             if take_over:  # the lock of the other process is on the removed file
                 (self.path / _LOCK_NAME).unlink(missing_ok=True)
             self._lock = (self.path / _LOCK_NAME).open("ab")  # locked until it is closed
-            is_alone = try_lock(self._lock) and self._is_owned
-        except OSError as error:
-            reason = error.strerror if not self.path.exists() or self.path.is_dir() else "it is a file: checkpoints need a folder"
-            raise CheckpointError(f"{path}: {reason}") from error
-        if not is_alone:
-            self._lock.close()
-            raise FolderLockedError(f"{path}: another process is using this checkpoint folder. Stop it, or give another folder")
-        self._valid_files: dict[Path, tuple[int, ...]] = {}  # file states of undamaged checkpoints
-        try:
+            if not (try_lock(self._lock) and self._is_owned):
+                self._lock.close()
+                text = "another process is using this checkpoint folder. Stop it, or give another folder"
+                raise FolderLockedError(f"{path}: {text}")
             for part in self.path.glob(f"*{SUFFIX}*.part"):  # left by a run that was killed
                 part.unlink()
             for newest in list_checkpoints(self.path)[:1]:  # a rollback may have been killed
                 self._restore_set_aside(newest.rows)
-            self._prune_folder()
+            for saved in sorted(list_history(self.path), key=lambda saved: saved.time, reverse=True):
+                with contextlib.suppress(CheckpointError):  # a damaged one
+                    self._adopt_retention(read_checkpoint(saved.name, None))
+                    break
         except OSError as error:
-            self._lock.close()
-            raise CheckpointError(f"{path}: {error.strerror}") from error
+            self.close()
+            reason = error.strerror if not self.path.exists() or self.path.is_dir() else "it is a file: checkpoints need a folder"
+            raise CheckpointError(f"{path}: {reason}") from error
 
     def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Path:
         """Write a checkpoint into this folder and return the path of its file. The write is atomic: if the process or the machine
@@ -134,6 +133,7 @@ class CheckpointFolder(Checkpoints):
         try:
             data = self._serialize(model, state, facts, rows, position)
             write_file(path, data)
+            self._set_aside(rows)
             self._prune_folder(path)
         except (ModelFileError, OSError) as error:
             self._check_owned(path)  # a process that takes over may have removed the partial file
@@ -153,29 +153,23 @@ class CheckpointFolder(Checkpoints):
     def _is_owned(self) -> bool:
         """Whether this process still holds the lock of the folder, because no other process has taken it over."""
         # Another process that takes over replaces the lock file.
-        try:
-            present, locked = (self.path / _LOCK_NAME).stat(), os.fstat(self._lock.fileno())
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(present, locked)
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.samestat((self.path / _LOCK_NAME).stat(), os.fstat(self._lock.fileno()))
+        return False
 
-    def _prune_folder(self, written: Path | None = None) -> None:
-        """Delete old checkpoints of this folder: all except the undamaged ones to keep, and the file that was just ``written``,
-        if any. Also delete files that were set aside, once a newer checkpoint has as many rows.
-
-        Corrupt ones stay until a newer checkpoint is written, so that `newest` can warn of them.
+    def _prune_folder(self, written: Path) -> None:
+        """Delete old checkpoints of this folder: all except the undamaged ones to keep. The newest one was just ``written``. Also
+        delete files that were set aside, once it has as many rows.
         """
         valid = [
             saved
             for saved in list_checkpoints(self.path)
             if saved.name == written or self._valid_files.get(saved.name) == saved.state or not _is_corrupt(saved.name)
         ]
-        kept = {written, *(saved.name for saved in self._select_kept(valid))}
+        self._valid_files = {saved.name: saved.state for saved in self._select_kept(valid)}
         for saved in list_history(self.path):
-            is_passed = bool(valid) and saved.rows <= valid[0].rows
-            if saved.name not in kept and (is_passed or (written is not None and not saved.is_aside)):
+            if saved.name not in self._valid_files and (not saved.is_aside or saved.rows <= valid[0].rows):
                 saved.name.unlink(missing_ok=True)
-        self._valid_files = {saved.name: saved.state for saved in valid if saved.name in kept}
 
     def roll_back(self, target: SavedCheckpoint) -> None:
         """Make ``target``, from `FollowedFolder.history`, the newest checkpoint of this folder, from which the next run
@@ -194,21 +188,26 @@ class CheckpointFolder(Checkpoints):
         """
         target.load()
         self._check_owned(self.path)
-        for saved in reversed(list_checkpoints(self.path)):  # the newest one comes last: until then, a run continues from it
-            if saved.rows > target.rows:
-                saved.name.replace(saved.name.with_suffix(ASIDE_SUFFIX))
-                sync_folder(self.path)
+        self._set_aside(target.rows)
         self._restore_set_aside(target.rows)
         if not list_checkpoints(self.path):  # it is of another store
             write_file(self.path / f"checkpoint-{target.rows:012d}{SUFFIX}", target.read())
 
+    def _set_aside(self, rows: int) -> None:
+        """Set checkpoints of more than ``rows`` rows aside, the newest one last: until then, a run continues from it."""
+        for saved in reversed(list_checkpoints(self.path)):
+            if saved.rows > rows:
+                saved.name.replace(saved.name.with_suffix(ASIDE_SUFFIX))
+                sync_folder(self.path)
+
     def _restore_set_aside(self, rows: int) -> None:
-        """Restore checkpoints of at most ``rows`` rows that were set aside, the newest first, unless there is another one with as
-        many rows.
+        """Restore checkpoints of at most ``rows`` rows that were set aside, the newest first. Delete those for which there is
+        another one with as many rows.
         """
         for saved in list_history(self.path):
-            if saved.is_aside and saved.rows <= rows and not saved.name.with_suffix("").exists():
-                saved.name.replace(saved.name.with_suffix(""))
+            if saved.is_aside and saved.rows <= rows:
+                file = saved.name.with_suffix("")
+                saved.name.unlink() if file.exists() else saved.name.replace(file)
                 sync_folder(self.path)
 
     def newest(self) -> Checkpoint | None:
@@ -219,7 +218,7 @@ class CheckpointFolder(Checkpoints):
 
     def close(self) -> None:
         """Unlock the folder, so that other processes can write to it."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, AttributeError):  # it may not have been opened
             self._lock.close()
 
 
@@ -228,7 +227,7 @@ def _is_corrupt(file: Path) -> bool:
     not.
     """
     try:
-        read_header(file)
+        read_checkpoint(file, None)
     except CheckpointError as error:  # other errors do not mean damage: it may be of a newer version
         return isinstance(error, CorruptCheckpointError)
     return False

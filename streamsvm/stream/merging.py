@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from river import base
-
 from streamsvm.core.memory.features import make_natural_sort_key
 from streamsvm.core.transformers import merge_transformers
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_names
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, check_row_count
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.prediction import open_followed
 from streamsvm.stream.rows import find_learner, split_pipeline
 from streamsvm.stream.tables.column_kinds import select_different_kinds
@@ -148,8 +146,7 @@ class CheckpointMerger:
         if newest is not None:
             if newest.header.get("kind") != _KIND:
                 raise CheckpointError(f"{checkpoints.path} holds checkpoints of a learner, not merged models: give another place")
-            check_row_count(checkpoints.path, newest)
-            _check_estimator(checkpoints.path, newest)
+            newest.check_row_count(checkpoints.path)
             self._rows = newest.header["rows"]
         self._list_places()
 
@@ -164,7 +161,7 @@ class CheckpointMerger:
         ------
         CheckpointError
             The merged model cannot be written; the models read their rows in different ways, or cannot be merged; or they have
-            read fewer rows than the merged model that exists, for example because a part has started from scratch.
+            read fewer rows than the merged model that exists, and none was rolled back: a part may have started from scratch.
         """
         if not self._read_changed_parts() or not self._newest:
             return None
@@ -174,14 +171,15 @@ class CheckpointMerger:
         for path, path_options in zip(paths, options, strict=True):
             if path_options != options[0]:
                 flags = " and with ".join(_format_differences(options[0], path_options))
-                raise CheckpointError(
-                    f"{paths[0]} and {path} have read their rows differently, with {flags}: learn all with the same flags"
-                )
+                text = f"{paths[0]} and {path} have read their rows differently, with {flags}"
+                raise CheckpointError(f"{text}: learn all with the same flags")
         counts = {path: part.header["rows"] for path, part in parts.items()}
         rows = sum(counts.values())
         if rows < self._rows:
             text = f"{self._checkpoints.path} holds a model of {self._rows:,} rows, and the parts have {rows:,} together"
-            raise CheckpointError(f"{text}: has one started from scratch? Give another place for the merged model")
+            if not any(saved.is_aside for path in parts for saved in self._followed[path].history()):
+                raise CheckpointError(f"{text}: has one started from scratch? Give another place for the merged model")
+            warn(f"{text}, as one was rolled back: they are merged again")
         try:
             model = merge_models([part.model for part in parts.values()])
         except ValueError as error:
@@ -221,7 +219,6 @@ class CheckpointMerger:
                 checkpoint = self._followed[path].read_changed()
                 if checkpoint is None:
                     continue
-                _check_estimator(path, checkpoint)
             except CheckpointError as error:
                 consequence = "the earlier model stays" if path in self._newest else "the others are merged without it"
                 warn(f"{error}: {consequence}")
@@ -233,11 +230,6 @@ class CheckpointMerger:
         """Close the connections to the topics of checkpoints."""
         for models in self._followed.values():
             models.close()
-
-
-def _check_estimator(path: Path | str, checkpoint: Checkpoint) -> None:
-    if not isinstance(checkpoint.model, base.Estimator):
-        raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is not a model")
 
 
 def _format_differences(options: Mapping[str, Any], other_options: Mapping[str, Any]) -> list[str]:

@@ -14,15 +14,7 @@ from river import base, compose
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.batches import Batch, supports_batches
-from streamsvm.stream.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    SavedCheckpoint,
-    check_row_count,
-    list_history,
-    read_model,
-    read_newest,
-)
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, SavedCheckpoint, list_history, read_model, read_newest
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.logs import event
 from streamsvm.stream.open import open_models
@@ -89,7 +81,7 @@ class Follower:
         checkpoint = self._load_changed()
         if checkpoint is None or checkpoint.is_start:
             return None
-        check_row_count(self.path, checkpoint)
+        checkpoint.check_row_count(self.path)
         return checkpoint
 
     def _load_changed(self) -> Checkpoint | None:
@@ -156,12 +148,14 @@ class FollowedFolder(Follower):
         return read_model(self.path, self._trusted)
 
     def history(self) -> list[SavedCheckpoint]:
-        """List the checkpoints in the followed folder, newest first; before them those that a rollback has set aside."""
+        """List the checkpoints in the followed folder, newest first; before them those that a rollback has set aside. The path
+        may also be that of a checkpoint file.
+        """
         return list_history(self.path)
 
     def _load_changed(self) -> Checkpoint | None:
         signature = next(((saved.name.name, *saved.state) for saved in self.history() if not saved.is_aside), ())
-        if not signature or signature == self._last_signature:
+        if signature == self._last_signature:
             return None
         self._last_signature = signature
         return read_newest(self.path, self._trusted)

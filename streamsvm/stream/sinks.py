@@ -24,7 +24,7 @@ from streamsvm.files.model_file import sync_folder
 from streamsvm.stream.endpoints import ForeignPositionError, Position, Record, Sink, SinkLockedError, StreamError
 from streamsvm.stream.lines import digest_tail
 from streamsvm.stream.tables.chunk import MessageColumns
-from streamsvm.stream.tables.quantities import parse_duration
+from streamsvm.stream.tables.quantities import parse_duration_or_unit
 
 _SIZE = re.compile(r"(?i)([1-9]\d{0,5}) ?([KMGT])B")
 #: Matches the beginning of a file of predictions or dead letters, as CSV or as JSON lines, and the number of its first row.
@@ -273,7 +273,7 @@ def parse_rotation(text: str) -> tuple[float, float]:
     with contextlib.suppress(ValueError):
         if (size := _SIZE.fullmatch(text)) is not None:
             return float(size[1]) * 1000.0 ** " KMGT".index(size[2].upper()), math.inf
-        if (seconds := parse_duration(text if text[:1].isdigit() else f"1 {text}")) >= 1.0:
+        if 1.0 <= (seconds := parse_duration_or_unit(text)) < math.inf:
             return math.inf, seconds
     raise ValueError(f"rotate must be a size such as 500MB or 1GB, DAY, or a duration such as 12h, not {text!r}")
 

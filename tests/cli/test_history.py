@@ -8,7 +8,7 @@ import pytest
 
 from streamsvm import BSGDClassifier
 from streamsvm.stream import CheckpointFolder
-from streamsvm.stream.checkpoint import list_history
+from streamsvm.stream.checkpoint import list_history, read_newest
 
 
 @pytest.fixture
@@ -21,6 +21,10 @@ def learn(bananas, tmp_path, call):
         return call("learn", path, *map(str, words), "--checkpoint", tmp_path / state, "--to", tmp_path / "out.csv", *flags)
 
     return run
+
+
+def load_header(state):
+    return read_newest(state).header
 
 
 def rows_of(state):
@@ -55,7 +59,32 @@ def test_one_of_each_period_is_kept(learn, tmp_path):
     assert rows_of(tmp_path / "other") == [400, 300]
 
 
-@pytest.mark.parametrize("words", [["--keep-checkpoints", "0"], ["--keep-every", "0s"], ["--keep-every", "WEEK"]])
+def test_what_to_keep_is_remembered(learn, tmp_path, call):
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    learn(300, "--keep-checkpoints", "4", "--keep-every", "DAY")
+    learn(200)
+    assert rows_of(state) == [500, 400, 300, 200]
+    call("rollback", state, "--to", "400")
+    copy.mkdir()
+    call("checkpoints", state, "--copy", copy)
+    learn(100)
+    assert rows_of(state) == [500, 400, 300, 200]
+    for _ in range(3):
+        learn(50, state="copy")
+    assert rows_of(copy) == [550, 500, 450, 400]
+    assert load_header(copy)["retention"] == {"keep": 4, "keep_every": 86_400.0}
+    learn(50, "--keep-checkpoints", "1", "--keep-every", "inf", state="copy")
+    assert (rows_of(copy), load_header(copy)["retention"]) == ([600], {"keep": 1})
+
+
+def test_a_merged_model_is_kept_as_before(learn, tmp_path, call):
+    for rows, flags in ((100, ["--keep-checkpoints", "3"]), (100, []), (100, []), (100, [])):
+        learn(rows)
+        call("merge", tmp_path / "state", "--to", tmp_path / "merged", *flags)
+    assert rows_of(tmp_path / "merged") == [400, 300, 200]
+
+
+@pytest.mark.parametrize("words", [["--keep-checkpoints", "0"], ["--keep-every", "0s"], ["--keep-every", "MONTH"]])
 def test_invalid_retention(words, rows, tmp_path, call):
     call(
         "learn", rows, "--label", "y", "--checkpoint", tmp_path / "state", *words, status=2, says=f"argument {words[0]}: must be"
@@ -87,6 +116,10 @@ def test_a_run_continues_from_its_copy(learn, tmp_path, call):
         "checkpoints", state, "--copy", copy, status=2, says="it has checkpoints already. Name an empty folder, or another model"
     )
     assert rows_of(copy) == [300]
+    (tmp_path / "file").mkdir()
+    call("checkpoints", copy / "checkpoint-000000000300.ckpt", "--copy", tmp_path / "old")
+    assert " 300 rows " in call("checkpoints", tmp_path / "old", "--copy", tmp_path / "file").stdout
+    assert rows_of(tmp_path / "file") == [300]
     learn(100, state="copy")
     name = "checkpoint-000000000400.ckpt"
     assert (copy / name).read_bytes() == (state / name).read_bytes()
@@ -142,7 +175,7 @@ def test_the_difference_of_two_checkpoints(learn, tmp_path, call):
     (vectors,) = facts["vectors"]
     assert (vectors["before"], vectors["after"], vectors["common"]) == (20, 20, len(common))
     assert 0 < len(common) < 20
-    assert f"20 to 20, {len(common)} of them in common, whose coefficients have changed by" in done.stdout
+    assert f"20 to 20, {len(common)} of them in common\n" in done.stdout
 
 
 def test_the_difference_of_two_models(rows, file, tmp_path, call):

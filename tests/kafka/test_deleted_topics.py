@@ -21,6 +21,7 @@ from streamsvm_kafka import (
     KafkaSource,
     PartitionWorker,
     TopicCheckpoints,
+    followed_topic,
     partitions,
     publish,
     reader,
@@ -144,7 +145,8 @@ def test_sources_and_workers(creating, topic, client, background, delete, check_
 
 
 @each_library
-def test_labels_and_models(creating, topic, client, background, delete, check_stays_deleted):
+def test_labels_and_models(creating, topic, client, background, delete, check_stays_deleted, monkeypatch):
+    monkeypatch.setattr(followed_topic, "REFRESH_SECONDS", 1.0)
     rows, labels, models = topic(), topic(), topic(**COMPACTED)
     publish([Row(x) for x, _ in ROWS], creating, rows, JSONCodec(None))
     sources = [KafkaSource(creating, name, JSONCodec(label), client=client) for name, label in ((rows, None), (labels, "y"))]
@@ -157,11 +159,15 @@ def test_labels_and_models(creating, topic, client, background, delete, check_st
     with closing(followed):
         assert followed.read().header["rows"] == 1
         until(lambda: loop.rows == len(ROWS))
-        for name in (labels, models):
-            delete(name)
-            followed.read_newer()
-            check_stays_deleted(name)
-            followed.read_newer()
+        delete(labels)
+        check_stays_deleted(labels)
+        assert followed.read_newer() is None
+        delete(models)
+        check_stays_deleted(models)
+        with pytest.warns(UserWarning, match=f"{models} was deleted: the earlier model stays"):
+            assert followed.read_newer() is None
+        assert followed.read_newer() is None  # there is one warning
+        check_stays_deleted(models)
         assert errors == []
 
 

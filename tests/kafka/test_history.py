@@ -74,9 +74,24 @@ def test_the_newest_are_kept_beside_the_one_of_the_name(bootstrap, models):
         assert store.newest().header["rows"] == 40
         save(store, 50)
     assert keys_of(bootstrap, models) == ["rows", "rows/000000000040", "rows/000000000050"]
-    with opened(bootstrap, models) as store:  # without older ones, no other message is written or deleted
-        save(store, 60)
-    assert history_of(bootstrap, models) == [[60, 50, 40], []]
+    for rows, options, kept in (
+        (60, {}, [60, 50]),
+        (70, {"keep": 3}, [70, 60, 50]),
+        (80, {}, [80, 70, 60]),
+        (90, {"keep": 1}, [90]),
+    ):
+        with opened(bootstrap, models, **options) as store:
+            assert store.newest().header["rows"] == rows - 10
+            save(store, rows)
+        assert history_of(bootstrap, models) == [kept, []]
+
+
+def test_without_older_ones_no_other_message_is_written(bootstrap, models):
+    for rows in (10, 20):
+        with opened(bootstrap, models) as store:
+            store.newest()
+            save(store, rows)
+    assert keys_of(bootstrap, models) == ["rows"]
 
 
 def test_one_of_each_period_is_kept(bootstrap, models, monkeypatch):
@@ -145,7 +160,8 @@ def test_commands(bootstrap, new_topic, models, call, tmp_path):
     assert call("diff", copy, state, "--json").stdout == call("diff", state, "--at", "400", "--json").stdout
     done = call("rollback", state, "--to", "450")
     assert done.stdout.endswith(f"the next run continues after row 400; to undo this: streamsvm rollback '{state}' --to 500\n")
-    call(*learn, "--keep-checkpoints", "9")
+    call(*learn)
+    assert [json.loads(line)["rows"] for line in call("checkpoints", state, "--json").stdout.splitlines()] == [600, 400, 200, 0]
     numbers = [json.loads(message.value)["row"] for message in kills.committed(bootstrap, out)]
     assert numbers == [*range(500), *range(400, 600)]  # those that were committed stay
     call("rollback", state, "--to", "0")
@@ -160,7 +176,11 @@ def test_a_run_moves_to_a_topic_and_back(bootstrap, models, bananas_csv, tmp_pat
     back.mkdir()
     call("learn", bananas_csv, *flags, tmp_path / "state")
     call("checkpoints", tmp_path / "state", "--copy", topic)
-    call("checkpoints", tmp_path / "state", "--copy", topic, status=2, says="it has checkpoints already")
+    with TopicCheckpoints(bootstrap, models, "m") as running:
+        newest = running.newest()
+        call("checkpoints", tmp_path / "state", "--copy", topic, status=2, says="it has checkpoints already")
+        facts = {name: newest.header[name] for name in newest.header if name not in ("kind", "retention")}
+        running.save(newest.model, newest.state, **facts)  # it was not fenced
     call("learn", bananas_csv, *flags, topic)
     call("checkpoints", topic, "--copy", back)
     for place in (back, tmp_path / "state", tmp_path / "state"):

@@ -71,11 +71,8 @@ def test_corrupt_checkpoints_are_pruned_and_good_ones_kept(tmp_path, model):
         assert save(folder, model, 250).exists()
         assert names_of(path) == [200, 250]
         assert save(folder, model, 40).exists()  # never the one just written
+    assert names_of(path) == [40]
     assert (path / "checkpoint-copy.ckpt").exists()
-    for rows in (260, 270):
-        (path / f"checkpoint-{rows:012d}.ckpt").write_bytes((path / "checkpoint-000000000250.ckpt").read_bytes())
-    CheckpointFolder(path).close()
-    assert names_of(path) == [260, 270]
 
 
 def test_unchanged_files_are_not_read_again(folder, model, monkeypatch):

@@ -1,5 +1,6 @@
 """Predictions with the newest model of a learner that keeps learning."""
 
+import shutil
 import threading
 
 import pytest
@@ -94,6 +95,16 @@ def test_an_unreadable_checkpoint_leaves_the_model_in_use(tmp_path, learner):
         assert follow.read_newer() is None
     assert follow.read_newer() is None  # there is one warning
     learner.learn(10)
+    assert follow.read_newer().version == 20
+    shutil.rmtree(tmp_path / "state")
+    with pytest.warns(UserWarning, match="state.*: the earlier model stays"):
+        assert follow.read_newer() is None
+    assert follow.read_newer() is None
+
+
+def test_a_damaged_checkpoint_is_left_out(tmp_path, learner):
+    follow = FollowedFolder(tmp_path / "state", seconds=0.0)
+    learner.learn(20)
     (tmp_path / "state" / "checkpoint-000000000030.ckpt").write_bytes(b"nothing")
     with pytest.warns(UserWarning, match="Continuing from"):
         assert follow.read_newer().version == 20

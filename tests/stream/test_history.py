@@ -1,6 +1,7 @@
 """Earlier checkpoints of a folder: which are kept, going back to one of them, and kills meanwhile."""
 
 import contextlib
+import math
 import os
 import random
 from pathlib import Path
@@ -64,16 +65,62 @@ def test_a_checkpoint_that_was_removed_meanwhile_is_named(state):
     ("keep", "keep_every", "kept"),
     [(1, None, [60]), (4, None, [60, 50, 40, 30]), (1, 3 * 3600.0, [60, 50, 30, 10]), (2, DAY, [60, 50]), (9, 1.0, None)],
 )
-def test_the_newest_are_kept_and_one_of_each_period(state, keep, keep_every, kept):
-    CheckpointFolder(state, keep=keep, keep_every=keep_every).close()
+def test_the_newest_are_kept_and_one_of_each_period(state, model, keep, keep_every, kept):
+    with CheckpointFolder(state, keep=keep, keep_every=keep_every) as folder:
+        assert rows_of(state) == [[60, 50, 40, 30, 20, 10], []]  # nothing is deleted before the next checkpoint is written
+        os.utime(save(folder, model, 60), (5400 * 6, 5400 * 6))
     assert rows_of(state) == [kept or [60, 50, 40, 30, 20, 10], []]
+
+
+def test_what_to_keep_is_remembered(state, model):
+    for options, rows, kept in (
+        ({}, 70, [70, 60, 50, 40, 30, 20, 10]),  # the fixture keeps 100
+        ({"keep": 5, "keep_every": 3 * 3600.0}, 71, [71, 70, 60, 50, 40, 30, 10]),
+        ({"keep": 3}, 72, [72, 71, 70, 60, 50, 30, 10]),
+        ({}, 73, [73, 72, 71, 60, 50, 30, 10]),
+        ({"keep_every": math.inf}, 74, [74, 73, 72]),
+        ({}, 75, [75, 74, 73]),
+        ({"keep": 1}, 76, [76]),
+    ):
+        with CheckpointFolder(state, **options) as folder:
+            save(folder, model, rows)
+        assert rows_of(state) == [kept, []]
+
+
+def test_a_rollback_to_a_time_before_the_setting_keeps_it(tmp_path, model):
+    path = tmp_path / "state"
+    for rows, options in ((10, {}), (20, {"keep": 4}), (30, {}), (40, {})):
+        with CheckpointFolder(path, **options) as folder:
+            os.utime(save(folder, model, rows), (rows, rows))
+    roll_back(path, 10)
+    with CheckpointFolder(path) as folder:
+        for rows in (12, 14, 16, 18):
+            save(folder, model, rows)
+    assert rows_of(path) == [[18, 16, 14, 12], [40, 30, 20]]
+
+
+@pytest.mark.parametrize("retention", [7, {"keep": -3}, {"keep": "9"}, {"keep": True}, {"keep_every": []}, {"keep": 10**9}])
+def test_invalid_settings_of_a_file_are_ignored(tmp_path, model, retention):
+    path = tmp_path / "state"
+    with CheckpointFolder(path) as folder:
+        for rows in (10, 20):
+            save(folder, model, rows, retention=retention)
+    with CheckpointFolder(path) as folder:
+        save(folder, model, 30)
+    assert rows_of(path)[0] == ([30, 20, 10] if retention == {"keep": 10**9} else [30, 20])
+
+
+def test_a_checkpoint_of_fewer_rows_is_the_newest(state, model):
+    with CheckpointFolder(state) as folder:
+        save(folder, model, 35)
+        assert folder.newest().header["rows"] == 35
+    assert rows_of(state) == [[35, 30, 20, 10], [60, 50, 40]]
 
 
 def test_a_period_keeps_its_newest_undamaged_checkpoint(state, model):
     file = state / "checkpoint-000000000050.ckpt"
     file.write_bytes(file.read_bytes()[:-1])
     with CheckpointFolder(state, keep=1, keep_every=3 * 3600.0) as folder:
-        assert rows_of(state) == [[60, 40, 30, 10], []]
         save(folder, model, 70)
     assert rows_of(state) == [[70, 60, 40, 30, 10], []]  # 70 is of today
 
@@ -118,13 +165,11 @@ def test_set_aside_checkpoints_stay_until_the_run_has_passed_them(state, model):
 
 
 def test_a_damaged_target_is_refused(state):
-    file = state / "checkpoint-000000000030.ckpt"
-    file.write_bytes(file.read_bytes()[:-1])
-    with CheckpointFolder(state, keep=100) as folder:
+    with CheckpointFolder(state) as folder:
         target = list_history(state)[2]
         target.name.write_bytes(b"")
         raises("000000000040.ckpt is corrupt", folder.roll_back, target, error=CheckpointError)
-    assert rows_of(state) == [[60, 50, 40, 20, 10], []]  # 30 was deleted when the folder was opened
+    assert rows_of(state) == [[60, 50, 40, 30, 20, 10], []]
 
 
 def test_a_folder_that_another_process_has_taken_over_stays(state):
@@ -160,6 +205,15 @@ def test_a_kill_at_any_step_leaves_the_old_newest_or_the_target(state, first, to
         roll_back(state, first)
         steps += 1
     assert steps > 2
+
+
+def test_the_new_one_of_two_with_as_many_rows_stays(state, model):
+    roll_back(state, 20)
+    file = state / "checkpoint-000000000040.ckpt"
+    file.write_bytes(list_history(state)[0].read())  # the process was killed before it has deleted the earlier one
+    CheckpointFolder(state).close()
+    assert file.read_bytes() == list_history(state)[0].read()
+    assert rows_of(state) == [[40, 30, 20, 10], [60, 50]]
 
 
 def test_a_follower_switches_to_the_earlier_model(state):

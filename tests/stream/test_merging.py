@@ -17,6 +17,7 @@ from streamsvm.files.container import pack_container, unpack_container
 from streamsvm.learners import KernelPerceptron, merging
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.stream import CheckpointError, CheckpointFolder, FollowedFolder
+from streamsvm.stream.checkpoint import list_history
 from streamsvm.stream.merging import CheckpointMerger, merge_models
 from streamsvm.stream.tables import TableEncoder
 
@@ -184,6 +185,22 @@ def test_a_corrupt_checkpoint_gives_a_warning_and_the_previous_model_is_used(par
     assert merger.merge_if_changed() is None
 
 
+def test_a_part_that_was_rolled_back_is_merged_again(parts, result):
+    merger, follower = CheckpointMerger([parts], result), FollowedFolder(result.path, seconds=0.0)
+    save(parts / "partition-2", 150, 2, label="y")
+    assert merger.merge_if_changed().rows == follower.read_newer().version == 230
+    with CheckpointFolder(parts / "partition-2") as folder:
+        folder.roll_back(list_history(folder.path)[1])
+    with pytest.warns(UserWarning, match="a model of 230 rows, and the parts have 200 together, as one was rolled back"):
+        assert merger.merge_if_changed().rows == follower.read_newer().version == 200
+    assert [(saved.rows, saved.is_aside) for saved in follower.history()] == [(230, True), (200, False)]
+    save(parts / "partition-10", 85, 10, label="y")
+    assert CheckpointMerger([parts], result).merge_if_changed().rows == follower.read_newer().version == 205
+    save(parts / "partition-2", 170, 2, label="y")
+    assert merger.merge_if_changed().rows == follower.read_newer().version == 255
+    assert [saved.rows for saved in follower.history()] == [255, 205]
+
+
 def newer(data):
     """Return a checkpoint with the number of a later version."""
     arrays, strings = unpack_container(data)
@@ -226,19 +243,22 @@ def test_a_folder_with_another_object_gives_a_warning(result, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("change", "message"),
     [
-        *(
-            ({"rows": rows}, "holds a model that is not a checkpoint: its number of rows is missing")
-            for rows in (-1, "many", None)
-        ),
-        ({}, "holds a CSMOClassifier, which is not a model"),  # it cannot learn from a stream
+        *(({"rows": rows}, "a model that is not a checkpoint: its number of rows is missing") for rows in (-1, "many", None)),
+        ({"kind": "checkpoint"}, "checkpoints of a learner, not merged models"),
     ],
 )
-def test_an_output_with_another_checkpoint_is_refused(parts, result, changes, message, monkeypatch):
+def test_an_output_with_another_checkpoint_is_refused(parts, result, change, message, monkeypatch):
     CheckpointMerger([parts], result).merge_if_changed()
     newest = result.newest()
-    model = newest.model if changes else CSMOClassifier()
-    monkeypatch.setattr(result, "newest", lambda: newest._replace(model=model, header={**newest.header, **changes}))
-    with pytest.raises(CheckpointError, match=f"merged {message}"):
+    monkeypatch.setattr(result, "newest", lambda: newest._replace(header={**newest.header, **change}))
+    with pytest.raises(CheckpointError, match=f"merged holds {message}"):
         CheckpointMerger([parts], result)
+
+
+@pytest.mark.parametrize("number", [1, 11])
+def test_a_part_that_cannot_learn_from_a_stream_is_refused(parts, result, number):
+    with CheckpointFolder(parts / f"partition-{number}") as folder:
+        folder.save(CSMOClassifier(), None, rows=3, position={"label": "y"})
+    raises("CSMOClassifier", CheckpointMerger([parts], result).merge_if_changed, error=CheckpointError)

@@ -82,6 +82,16 @@ def datetime_to_seconds(moment: datetime) -> float:
     return (moment - (_EPOCH if moment.tzinfo is not None else _NAIVE_EPOCH)) / _SECOND
 
 
+def parse_iso_time(text: str) -> float:
+    """Convert the text of a date, or of a date and time, in ISO 8601 to seconds since 1970. It is in UTC unless it has a time
+    zone. Raises ValueError for other texts.
+
+    >>> parse_iso_time("1970-01-02"), parse_iso_time("1970-01-01T01:00+01:00")
+    (86400.0, 0.0)
+    """
+    return datetime_to_seconds(datetime.fromisoformat(text))
+
+
 def format_date(seconds: float) -> str:
     """Format seconds since 1970 as a date in ISO 8601, followed by the time unless that is midnight. Times that a date cannot
     represent are formatted as numbers, and times of day that were parsed without a date without one.

@@ -168,3 +168,12 @@ def parse_duration(text: str) -> float:
         if (match := pattern.fullmatch(text.strip())) is not None:
             return sum(float(part or 0.0) * unit for part, unit in zip(match.groups(), units, strict=True))
     raise ValueError(f"{text!r} is not a duration")
+
+
+def parse_duration_or_unit(text: str) -> float:
+    """Convert the text of a duration, the name of a unit, or ``inf``, to seconds. Raises ValueError for other texts.
+
+    >>> [parse_duration_or_unit(text) for text in ("DAY", "12h", "1.5m", "inf")]
+    [86400.0, 43200.0, 90.0, inf]
+    """
+    return float(text) if text == "inf" else parse_duration(text if re.search(r"\d", text) else f"1 {text}")
