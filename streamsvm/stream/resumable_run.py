@@ -392,7 +392,7 @@ class ResumableRun:
             was_dropped, saved_fields = True, saved.pop("dropped")
         is_continued = sink is not None and saved is not None and sink.owns(saved)
         if sink is not None and is_continued and fields != saved_fields:
-            text = f"predictions have the additional fields {short_repr(fields)}, and had {short_repr(saved_fields)}"
+            text = f"rows from {rows:,} on have additional fields {short_repr(fields)}, and had {short_repr(saved_fields)}"
             if sink.has_header:
                 raise StreamError(f"{sink.name}: {text}: name another file for them (--to FILE), or pass the same --passthrough")
             report_change(sink.name, "fields", text, rows)

@@ -255,7 +255,7 @@ class StreamLoop(ResumableRun):
         probability of the predicted label (None unless predictions need it).
         """
         prepare_row, last_step = self._pipeline.prepare_row, self._pipeline.last_step
-        add_row = self.columns.add_row if self.columns.is_active else None
+        add_row = None if self._learns else self.columns.add_row
         needs_all = bool(self._scores.probability_metric)
         needs_probabilities = needs_all or self._needs_probability
         predict_one = self._pipeline.predict_one

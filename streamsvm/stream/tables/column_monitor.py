@@ -93,11 +93,6 @@ class ColumnMonitor(Resumable):
         self._valid_labels = {None, *labels}
         self._usual = self._learned.keys() if encoder is None else set(encoder.column_state.frequent_columns)
 
-    @property
-    def is_active(self) -> bool:
-        """Whether the model has learned any columns. If not, this monitor counts nothing."""
-        return bool(self._learned)
-
     def add_row(self, x: Any) -> None:
         """Count which columns have a value in the row ``x``, a dict of values by column name."""
         if not self._learned or not isinstance(x, Mapping):
