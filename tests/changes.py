@@ -37,7 +37,7 @@ CHANGES = {
     "fields of CSV": Change("--to a.csv", "--to a.csv --passthrough a", "name another file", "--to b.csv --passthrough a"),
     "dead letters": Change("--on-error a.jsonl", "--on-error b.jsonl", r"b\.jsonl: refused rows are written here; .* a\.jsonl"),
     "no dead letters": Change("--on-error a.jsonl", "--on-error skip", "refused rows are not written here any more"),
-    "one more metric": Change("", "--metric Accuracy,MCC --window 1000", r"MCC\(window=1000\) is new, from row 150 on"),
+    "one more metric": Change("", "--metric Accuracy,MicroF1 --window 1000", r"MicroF1\(window=1000\) is new, from row 150 on"),
     "another metric": Change(
         "--metric Accuracy", "--metric LogLoss", r"Accuracy\(window=1000\) is not computed any more, from row 150"
     ),

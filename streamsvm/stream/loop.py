@@ -226,7 +226,9 @@ class LearningLoop(StreamLoop):
                 self.curve = curve
         elif not self._regression:
             self._labels.resume({"classes": None, "seen": get_learned_labels(checkpoint.model)})
-        self._scores.labels.add_known_labels(self._labels.known_labels)
+        if self._scores.is_binary:  # the positive label may be new
+            for y in sorted(self._labels.known_labels, key=lambda y: bool(y != self._scores.labels.positive)):
+                self._check_positive_label(y)
         facts = {"parameters": self._parameters, "metrics": repr(self._scores), "flags": self._flags or None}
         self._has_changed = any(header.get(name) != fact for name, fact in facts.items())
         self._pipeline = ValidatingPipeline(checkpoint.model)

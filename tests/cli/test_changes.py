@@ -178,8 +178,8 @@ def test_a_warm_start_needs_a_model_that_fits(call, work):
     said = "--to out.csv is where the learner of this model writes, too: name another file"
     call(*start, "writes", "--to", "out.csv", status=2, says=said)
     assert not list((work / "new").glob("*.ckpt"))
-    call(*start, "old", "--label", "y", "--metric", "MCC")
-    assert json.loads(call("inspect", "new", "--json").stdout)["metrics"] == "MCC(window=1000)"
+    call(*start, "old", "--label", "y", "--metric", "MicroF1")
+    assert json.loads(call("inspect", "new", "--json").stdout)["metrics"] == "MicroF1(window=1000)"
 
 
 def test_a_warm_start_goes_on_with_the_counts_of_refused_rows(call, work):
@@ -203,6 +203,11 @@ def test_metrics_change_beside_the_positive_label(call, work):
     assert json.loads(call("inspect", "scores", "--json").stdout)["metrics"] == metrics[1].replace("yes", "no")
     call(*words("rows"), "--checkpoint", "scores", "--metric", "Accuracy", "--max-rows", 50)
     call(*words("rows"), "--checkpoint", "scores", "--positive", "no", status=2, says="Accuracy treats all labels alike")
+    said = "rows.csv: F1 counts one label as positive, and which one is not known"
+    call(*words("rows"), "--checkpoint", "old", "--label", "y", "--max-rows", 50)
+    call(*words("rows"), "--checkpoint", "old", "--metric", "Accuracy,F1", status=1, says=said)
+    with pytest.warns(UserWarning, match="no label so far is 'maybe', which was named as the positive one"):
+        call(*words("rows"), "--checkpoint", "old", "--metric", "F1", "--positive", "maybe")
 
 
 def test_a_model_without_labels_continues(call, work):

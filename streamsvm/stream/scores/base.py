@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,7 +155,9 @@ class PositiveLabels:
     """
 
     def __init__(self, name: str, positive: Hashable = None, multiclass: bool = False) -> None:
-        self._name, self._positive, self._multiclass = name, positive, multiclass
+        self._name, self._multiclass = name, multiclass
+        #: The positive label; None if it was not specified.
+        self.positive: Hashable = positive
         self._known_labels: set[Any] = set()
 
     def check_label(self, y: Any) -> None:
@@ -166,18 +168,14 @@ class PositiveLabels:
         """
         if y in self._known_labels:
             return
-        if self._positive is None:
+        if self.positive is None:
             if y not in (0, 1, -1):
                 text = f"{self._name} counts one label as positive, and which one is not known"
                 raise ScoreError(f"{text}: is it {y!r}, or the other? So {POSITIVE_LABEL_HINT}")
-        elif len(self._known_labels) == 1 and self._positive not in (*self._known_labels, y):
+        elif len(self._known_labels) == 1 and self.positive not in (*self._known_labels, y):
             labels = " and ".join(map(repr, (*self._known_labels, y)))
-            problem = f"no label so far is {self._positive!r}, which was named as the positive one: there are {labels}"
+            problem = f"no label so far is {self.positive!r}, which was named as the positive one: there are {labels}"
             if not self._multiclass:  # a third label will not come
                 raise ScoreError(problem)
             warn(f"{problem}. {self._name} says nothing until it comes")
         self._known_labels.add(y)
-
-    def add_known_labels(self, labels: Iterable[Any]) -> None:
-        """Add labels that were already checked in an earlier run, so that `check_label` accepts them without another check."""
-        self._known_labels.update(labels)
