@@ -15,7 +15,7 @@ from streamsvm_kafka.clients.protocol import BATCH_BYTES
 from streamsvm_kafka.connection import Connection
 from streamsvm_kafka.model_topic import MAX_CHECKPOINT_BYTES, ModelReader, check_model_name, ensure_model_topic
 from streamsvm_kafka.sink import SIZE_ADVICE, KafkaSink
-from streamsvm_kafka.topics import TopicEndpoint, read_cluster_id, read_message_limit
+from streamsvm_kafka.topics import TopicEndpoint, read_message_limit
 from streamsvm_kafka.transaction import Transaction
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -123,15 +123,6 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
     def max_seconds(self) -> float | None:
         """Maximum time in seconds between two checkpoints: half of the transaction timeout, or None if no sink was opened."""
         return self._seconds / 2.0 if self._has_sinks else None
-
-    def is_on_cluster_of(self, bootstrap: str, client: Mapping[str, Any] | None = None) -> bool:
-        """Return whether the brokers ``bootstrap`` (``"host:port,..."``, with connection options ``client``) belong to the Kafka
-        cluster of this model topic. Raise a BrokerUnreachableError if they do not respond.
-        """
-        if bootstrap == self._connection.bootstrap:
-            return True
-        cluster_id = read_cluster_id(Connection(bootstrap, client))
-        return cluster_id is not None and cluster_id == read_cluster_id(self._connection)
 
     def open_sink(self, topic: str) -> KafkaSink:
         """Return a sink that writes to another ``topic`` of the same cluster. Its messages belong to the same transaction as the

@@ -6,6 +6,8 @@ import contextlib
 import copy
 import logging
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from kafka.errors import BrokerResponseError, KafkaError, UnknownTopicOrPartitionError
 
@@ -26,10 +28,19 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class TopicEndpoint:
-    """Base of a sink or checkpoint store in a topic, to compare its topic with one that another address may name."""
+    """A topic at an address, to compare it with one that another address may name: the base of a sink or checkpoint store."""
 
-    _connection: Connection
-    _topic: str
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection, self._topic = connection, topic
+
+    def is_on_cluster_of(self, bootstrap: str, client: Mapping[str, Any] | None = None) -> bool:
+        """Return whether the brokers ``bootstrap`` (``"host:port,..."``, with connection options ``client``) belong to the Kafka
+        cluster of this topic. Raise a BrokerUnreachableError if they do not respond.
+        """
+        if bootstrap == self._connection.bootstrap:
+            return True
+        cluster_id = read_cluster_id(Connection(bootstrap, client))
+        return cluster_id is not None and cluster_id == read_cluster_id(self._connection)
 
     def is_same_topic(self, connection: Connection, topic: str) -> bool:
         """Return whether ``topic`` at the brokers of ``connection`` is the topic of this sink or store, perhaps under another

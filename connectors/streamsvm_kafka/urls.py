@@ -16,6 +16,7 @@ from streamsvm_kafka.followed_topic import FollowedTopic
 from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.source import KafkaSource
+from streamsvm_kafka.topics import TopicEndpoint
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:@\[\]]+)(:[0-9]{1,5})?")
 _CODECS_WITHOUT_NAMES = [name for name, kind in CODECS.items() if not kind.has_names]
@@ -115,20 +116,14 @@ def open_checkpoints(
     name = query.get("name") or default_model_name(inputs[0])
     if name is None:
         raise _url_error(url, "name the model in the topic with ?name=...", _MODEL_FORMAT)
-    checkpoints = _CheckpointsByURL(bootstrap, topic, name, client=client, **parameters)
-    try:
-        urls = [source.partition("?")[0] for source in inputs if source.startswith("kafka://")]
-        topics = [_parse_url(source_url, (), _SINK_FORMAT, options) for source_url in urls]
-        for source_bootstrap, source_topic, source_client, _ in topics:  # checked before the first checkpoint is written
-            if checkpoints.is_same_topic(Connection(source_bootstrap, source_client), source_topic):
-                raise StreamError(f"{url.partition('?')[0]} is read by this run: give checkpoints a topic of their own")
-        reads_only_topics = len(topics) == len(inputs)
-        if group is not None and reads_only_topics and all(checkpoints.is_on_cluster_of(b, client) for b, *_ in topics):
-            checkpoints.group = group
-    except BaseException:
-        checkpoints.close()
-        raise
-    return checkpoints
+    place = TopicEndpoint(Connection(bootstrap, client), topic)
+    urls = [source.partition("?")[0] for source in inputs if source.startswith("kafka://")]
+    topics = [_parse_url(source_url, (), _SINK_FORMAT, options)[:3] for source_url in urls]
+    if any(place.is_same_topic(Connection(b, c), t) for b, t, c in topics):  # checked before a running learner is fenced
+        raise StreamError(f"{url.partition('?')[0]} is read by this run: give checkpoints a topic of their own")
+    if group is not None and not (len(topics) == len(inputs) and all(place.is_on_cluster_of(b, c) for b, _, c in topics)):
+        group = None
+    return _CheckpointsByURL(bootstrap, topic, name, group=group, client=client, **parameters)
 
 
 def open_models(url: str, *, trusted: bool = False, options: Mapping[str, Any] | None = None) -> FollowedTopic:
