@@ -184,7 +184,7 @@ def _copy_checkpoint(saved: SavedCheckpoint, place: Path | str) -> None:
     with contextlib.closing(open_followed(place)) as present, contextlib.suppress(StreamError):  # the topic may not exist yet
         if present.history():  # checked before a running learner is fenced
             raise UsageError(f"--copy {place}: it has checkpoints already. Name an empty folder, or another model (?name=NAME)")
-    with open_checkpoint_store(place, False, sources=[""]) as checkpoints:
+    with as_command_error(f"--copy {place}: ", ModelFileError), open_checkpoint_store(place, False, sources=[""]) as checkpoints:
         checkpoints.roll_back(saved)
 
 

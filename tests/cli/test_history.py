@@ -102,6 +102,8 @@ def test_a_copy_is_a_model(learn, tmp_path, call):
     assert copy.read_bytes() == (state / "checkpoint-000000000400.ckpt").read_bytes()
     call("checkpoints", state, "--copy", state / "copy", status=2, says="would overwrite a checkpoint, or write into it")
     call("checkpoints", state, "--copy", tmp_path / "missing" / "copy", status=1, says="--copy ")
+    (tmp_path / "blocked" / "checkpoint-000000000400.ckpt").mkdir(parents=True)
+    call("checkpoints", state, "--copy", tmp_path / "blocked", status=1, says=f"--copy {tmp_path / 'blocked'}: Is a directory")
     call("checkpoints", state, "--at", "100", status=1, says="holds no checkpoint so early")
     call("checkpoints", tmp_path / "missing", status=1, says="name a folder or topic of checkpoints")
 

@@ -154,7 +154,7 @@ def test_a_new_column_is_reported_once_if_its_first_window_lacks_it_in_some_rows
     assert loop.schema.changes == {("new", "c"): 1}
 
 
-@pytest.mark.parametrize("counter", ["first", "changes"])
+@pytest.mark.parametrize("counter", ["first", "counts", "changes"])
 @pytest.mark.parametrize("key", ["values", 3, ("values",), ("x", "a"), ("values", "a", "b")])
 def test_forged_columns_are_refused(counter, key):
     watch = schema_watch.SchemaWatch()

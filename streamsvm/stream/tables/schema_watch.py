@@ -79,7 +79,7 @@ class SchemaWatch(Resumable):
 
     def resume(self, state: Any) -> None:
         super().resume(state)
-        kinds, keys = {*_WARM_UP_WINDOWS, *_CHANGES}, (*self._first, *self.changes)
+        kinds, keys = {*_WARM_UP_WINDOWS, *_CHANGES}, (*self._first, *self._counts, *self.changes)
         if not all(type(key) is tuple and len(key) == 2 and key[0] in kinds for key in keys):
             raise ValueError("a saved SchemaWatch has invalid columns")
 
