@@ -13,7 +13,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # must be set before numpy is imported
 os.environ.setdefault("STREAMSVM_COMPILE_PROCESSES", "1")  # several processes run tests already
 
-from lists import BASELINES
+from lists import BASELINES, OF_RELEASE
 from streamsvm.core.compiling import ahead_of_time
 from streamsvm.core.compiling.common import INTERPRETED
 
@@ -35,10 +35,11 @@ collect_ignore = ["connectors/streamsvm_spark"] if find_spec("pyspark") is None 
 #: Baselines and hierarchical kernels, whose compilation takes a quarter of the time of the quick list of tests.
 SLOW_TESTS = "test_family|hierarchical|hss|exact-fits|with-trees|no budget"
 THOROUGH_PATTERN = re.compile(rf"(?<![a-z])({'|'.join(BASELINES)})(?![a-z])|{SLOW_TESTS}", re.IGNORECASE)
-#: Tests that compile into one folder of their own.
-SHARED_CACHE = "tests/core/compiling/test_plain_numba.py"
-#: Number of cases of a parametrized test in the quick list, evenly spaced from the first to the last.
-QUICK_CASES = 4
+#: Tests that share what one of them has compiled, by numba or a C compiler.
+SHARED = "tests/core/compiling/test_plain_numba.py", "tests/export/c/test_writer.py::test_c_predicts_as_every_program"
+#: Number of cases of a parametrized test in the quick list, evenly spaced from the first to the last. Without compiling, half as
+#: many: they run the same lines of code. Before a release, as many as with compiled code.
+QUICK_CASES = 2 if INTERPRETED and not OF_RELEASE else 4
 
 
 @pytest.hookimpl(wrapper=True)
@@ -68,8 +69,8 @@ def pytest_xdist_make_scheduler(config, log):
         """
 
         def _split_scope(self, nodeid):
-            if nodeid.startswith(SHARED_CACHE):
-                return SHARED_CACHE
+            if nodeid.startswith(SHARED):
+                return next(filter(nodeid.startswith, SHARED))
             if not nodeid.startswith("tests/kafka/") or "started_again" in nodeid:  # it starts its own broker
                 return nodeid
             return nodeid.partition("::")[0] + "confluent" * ("confluent" in nodeid)

@@ -9,6 +9,7 @@ import numpy as np
 from river import base, compose, preprocessing
 from sklearn.datasets import make_classification
 
+from lists import OF_RELEASE
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, learners
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier
 from streamsvm.edge.program import Answer, Column, Program
@@ -226,6 +227,8 @@ def kind_of(name):
 
 #: Names of `MAKERS`: the first one of each class with each number of labels, and all machines, because of their kernels.
 OF_EACH = list({kind_of(name): name for name in reversed(MAKERS)}.values())[::-1]
+#: Names of models for tests of each model: `OF_EACH`, and before a release, those with other parameters, too.
+NAMES = list(MAKERS) if OF_RELEASE else OF_EACH
 
 
 @cache

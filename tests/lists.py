@@ -20,6 +20,12 @@ def first(n, values, others=pytest.mark.thorough):
     return [pytest.param(value, marks=[others] * (i >= n)) for i, value in enumerate(values)]
 
 
+def sample(n, values):
+    """Return ``n`` of some values, evenly spaced from the first to the last; before a release, all of them."""
+    values = list(values)
+    return values if OF_RELEASE or len(values) <= n else [values[number * (len(values) - 1) // (n - 1)] for number in range(n)]
+
+
 def in_turn(cases, *values):
     """Return each case with one of some values, in turn, as parameters."""
     return list(zip(cases, itertools.cycle(values), strict=False))
