@@ -11,6 +11,7 @@ from hypothesis import settings
 
 import checkpoints
 from command_words import Done, main
+from lists import OF_RELEASE
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.stream import CheckpointFolder
 
@@ -18,7 +19,9 @@ from streamsvm.stream import CheckpointFolder
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("whole", deadline=None)  # the first example compiles, and the machine may be busy
+# Without a deadline: the first example compiles, and the machine may be busy. With hypothesis' own number of examples before a
+# release.
+settings.register_profile("whole", deadline=None, max_examples=100 if OF_RELEASE else 40)
 settings.load_profile("whole")
 
 # Imported when a process that shall be killed is started: it learns, and would compile in each worker before the first test.

@@ -46,9 +46,9 @@ class Place:
     problem: str
 
 
-def find_docstrings(tree):
+def find_docstrings(nodes):
     """Return the string nodes that are docstrings, those below attributes included."""
-    bodies = (node.body for node in ast.walk(tree) if isinstance(getattr(node, "body", None), list))
+    bodies = (node.body for node in nodes if isinstance(getattr(node, "body", None), list))
     statements = (statement for body in bodies for statement in body if isinstance(statement, ast.Expr))
     return [s.value for s in statements if isinstance(s.value, ast.Constant) and isinstance(s.value.value, str)]
 
@@ -60,9 +60,9 @@ def find_riddles(file, lines):
             yield Place(file, number, f"riddle: {match.group()!r}")
 
 
-def find_vague_names(file, tree):
+def find_vague_names(file, nodes):
     """Yield a `Place` for each assigned variable and each parameter with a vague name."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE_NAMES:
             yield Place(file, node.lineno, f"vague name: {node.id}")
         elif isinstance(node, ast.arg) and node.arg in VAGUE_NAMES:
@@ -71,10 +71,10 @@ def find_vague_names(file, tree):
 
 def measure_code(file, text):
     """Return the counts of a Python file, and the places of its riddles and vague names."""
-    tree, lines = ast.parse(text), text.splitlines()
+    nodes, lines = list(ast.walk(ast.parse(text))), text.splitlines()
     prose = {
         number: lines[number - 1]
-        for docstring in find_docstrings(tree)
+        for docstring in find_docstrings(nodes)
         for number in range(docstring.lineno, docstring.end_lineno + 1)
     }
     code = set()
@@ -88,11 +88,11 @@ def measure_code(file, text):
             code.update(range(token.start[0], token.end[0] + 1))
     functions = [
         node.name
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("__")
     ]
     riddles = [*find_riddles(file, prose), *find_riddles(file, comments)]
-    vague = list(find_vague_names(file, tree))
+    vague = list(find_vague_names(file, nodes))
     counts = Counter(
         code=len(code - set(prose)),
         prose=len(prose) + n_comments,

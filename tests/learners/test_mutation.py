@@ -175,6 +175,7 @@ def inputs(model, x):
         pytest.param(SVMRegressor, NUMBERS, ("high", "normal"), marks=pytest.mark.thorough),
     ],
 )
+@pytest.mark.once
 def test_experts_of_both_efforts_continue(kind, labels, efforts):
     model = trained(kind(efforts[0], seed=0, max_features=5), labels)
     before = [inputs(model, x) for x in ROWS[120:]]

@@ -70,6 +70,7 @@ def environment(folder):
         "NUMBA_CACHE_DIR": str(folder),
         "STREAMSVM_MACHINE_CODE": "0",
         "STREAMSVM_COMPILE_PROCESSES": "2",
+        "NUMBA_OPT": "1",  # the speed of compiled functions does not matter here
     }
 
 
