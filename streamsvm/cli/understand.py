@@ -163,7 +163,8 @@ def run_checkpoints(arguments: argparse.Namespace) -> None:
         if arguments.copy is not None:
             _copy_checkpoint(chosen, arguments.copy)
         for saved in history if arguments.at is None and arguments.copy is None else [chosen]:
-            written = datetime.fromtimestamp(saved.time, UTC).isoformat(timespec="seconds")
+            # Messages may have later timestamps than the year 9999, where datetime ends.
+            written = datetime.fromtimestamp(min(saved.time, 253_402_300_799), UTC).isoformat(timespec="seconds")
             facts: dict[str, Any] = {"rows": saved.rows, "time": written, "bytes": saved.nbytes, "set_aside": saved.is_aside}
             try:
                 facts["scores"] = scores_to_json(read_score_reports(saved.load()))

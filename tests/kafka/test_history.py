@@ -170,6 +170,18 @@ def test_commands(bootstrap, new_topic, models, call, tmp_path):
     assert "600 learned" in call("inspect", state).stdout
 
 
+def test_a_checkpoint_whose_timestamp_no_calendar_has_is_listed(bootstrap, new_topic, producer, call):
+    models = new_topic(**{"cleanup.policy": "compact", "message.timestamp.after.max.ms": str(2**63 - 1)})
+    with opened(bootstrap, models) as store:
+        save(store, 10)
+    (message,) = kills.committed(bootstrap, models)
+    producer.send(models, message.value, key=b"rows", partition=0, timestamp_ms=2**62)
+    producer.flush()
+    state = f"kafka://{bootstrap}/{models}?name=rows"
+    assert "10 rows  9999-12-31T23:59:59+00:00" in call("checkpoints", state).stdout
+    call("rollback", state, "--to", "2030-01-01", status=1, says="holds no checkpoint so early")
+
+
 def test_a_run_moves_to_a_topic_and_back(bootstrap, models, bananas_csv, tmp_path, call):
     flags = ["--label", "y", "--learner", "bsgd,budget=20", "--max-rows", "100", "--quiet", "--checkpoint"]
     topic, back = f"kafka://{bootstrap}/{models}?name=m", tmp_path / "back"
