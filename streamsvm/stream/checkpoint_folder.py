@@ -27,6 +27,7 @@ from streamsvm.stream.checkpoint import (
     list_checkpoints,
     list_history,
     read_checkpoint,
+    read_file_state,
     read_newest_in_folder,
 )
 from streamsvm.stream.logs import log_checkpoint
@@ -79,7 +80,7 @@ class CheckpointFolder(Checkpoints):
     def __init__(self, path: str | Path, trusted: bool = False, take_over: bool = False, **retention: Unpack[Retention]) -> None:
         self._set_retention(**retention)
         self.path, self._trusted = Path(path), trusted
-        self._valid_files: dict[Path, tuple[int, ...]] = {}  # file states of undamaged checkpoints
+        self._valid_files: dict[Path, tuple[int, ...] | None] = {}  # file states of undamaged checkpoints
         try:
             missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
@@ -133,8 +134,9 @@ class CheckpointFolder(Checkpoints):
         try:
             data = self._serialize(model, state, facts, rows, position)
             write_file(path, data)
+            self._valid_files[path] = read_file_state(path)
             self._set_aside(rows)
-            self._prune_folder(path)
+            self._prune_folder(rows)
         except (ModelFileError, OSError) as error:
             self._check_owned(path)  # a process that takes over may have removed the partial file
             text = error if isinstance(error, ModelFileError) else error.strerror
@@ -157,18 +159,16 @@ class CheckpointFolder(Checkpoints):
             return os.path.samestat((self.path / _LOCK_NAME).stat(), os.fstat(self._lock.fileno()))
         return False
 
-    def _prune_folder(self, written: Path) -> None:
-        """Delete old checkpoints of this folder: all except the undamaged ones to keep. The newest one was just ``written``. Also
-        delete files that were set aside, once it has as many rows.
+    def _prune_folder(self, rows: int) -> None:
+        """Delete old checkpoints of this folder: all except the undamaged ones to keep, the newest of which has ``rows`` rows.
+        Also delete files that were set aside with at most as many rows.
         """
-        valid = [
-            saved
-            for saved in list_checkpoints(self.path)
-            if saved.name == written or self._valid_files.get(saved.name) == saved.state or not _is_corrupt(saved.name)
-        ]
+        history = list_history(self.path)
+        active = [saved for saved in history if not saved.is_aside]
+        valid = [saved for saved in active if self._valid_files.get(saved.name) == saved.state or not _is_corrupt(saved.name)]
         self._valid_files = {saved.name: saved.state for saved in self._select_kept(valid)}
-        for saved in list_history(self.path):
-            if saved.name not in self._valid_files and (not saved.is_aside or saved.rows <= valid[0].rows):
+        for saved in history:
+            if saved.name not in self._valid_files and (not saved.is_aside or saved.rows <= rows):
                 saved.name.unlink(missing_ok=True)
 
     def roll_back(self, target: SavedCheckpoint) -> None:

@@ -163,7 +163,7 @@ class CheckpointMerger:
             The merged model cannot be written; the models read their rows in different ways, or cannot be merged; or they have
             read fewer rows than the merged model that exists, and none was rolled back: a part may have started from scratch.
         """
-        if not self._read_changed_parts() or not self._newest:
+        if not self._read_changed_parts():
             return None
         parts = {path: self._newest[path] for path in self._list_places() if path in self._newest}
         options = [_get_reading_options(checkpoint) for checkpoint in parts.values()]
@@ -216,14 +216,11 @@ class CheckpointMerger:
             try:
                 if path not in self._followed:
                     self._followed[path] = open_followed(path, self._trusted)
-                checkpoint = self._followed[path].read_changed()
-                if checkpoint is None:
-                    continue
+                if (checkpoint := self._followed[path].read_changed()) is not None:
+                    self._newest[path], changed = checkpoint, True
             except CheckpointError as error:
                 consequence = "the earlier model stays" if path in self._newest else "the others are merged without it"
                 warn(f"{error}: {consequence}")
-                continue
-            self._newest[path], changed = checkpoint, True
         return changed
 
     def close(self) -> None:
