@@ -70,7 +70,7 @@ ci:  ## All that has to pass before a change lands
 	bash .ci/run
 
 .PHONY: release-check
-release-check:  ## The same with more: each Python that is installed, random tables, exports, and experts without numba's private parts
+release-check:  ## The same with more: each installed Python, random tables, kills, pairs, exports, and experts without numba's private parts
 	STREAMSVM_TEST_RELEASE=1 bash .ci/run
 
 .PHONY: clean
