@@ -20,7 +20,7 @@ from streamsvm.stream.tables.table_schema import format_flags
 _KIND = "merged"
 _PARTITION_PATTERN = "partition-*"
 #: The fields of a position that hold the options of reading.
-_READING_OPTIONS = "label", "table", "key", "time", "message_columns"
+_READING_OPTIONS = "label", "weight", "table", "key", "time", "message_columns"
 _MAX_NAMED_FOLDERS = 5
 
 
@@ -186,7 +186,8 @@ class CheckpointMerger:
             raise CheckpointError(f"{format_names(paths, _MAX_NAMED_FOLDERS)}: {error}") from error
         short_names = [Path(path).name for path in counts]
         names = dict(zip(short_names if len({*short_names}) == len(counts) else paths, counts.values(), strict=True))
-        self._checkpoints.save(model, None, rows=rows, position=options[0], kind=_KIND, parts=names)
+        facts = {"kind": _KIND, "parts": names, "weight": options[0].get("weight")}
+        self._checkpoints.save(model, None, rows=rows, position=options[0], **facts)
         self._rows = rows
         return MergeResult(rows, names)
 
@@ -242,8 +243,8 @@ def _format_differences(options: Mapping[str, Any], other_options: Mapping[str, 
 
 
 def _get_reading_options(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the entries of a checkpoint's position that say how rows were read (label, column kinds, key, time). Models can only
-    be merged if these are equal.
+    """Return the entries of a checkpoint that say how rows were read (label, weight, column kinds, key, time). Models can only be
+    merged if these are equal.
     """
-    position = checkpoint.header.get("position")
-    return {name: position[name] for name in _READING_OPTIONS if name in position} if isinstance(position, Mapping) else {}
+    facts = {**checkpoint.get_facts("position"), "weight": checkpoint.header.get("weight")}
+    return {name: facts[name] for name in _READING_OPTIONS if facts.get(name) is not None}

@@ -35,14 +35,18 @@ def test_the_command_merges_until_it_is_ended(tmp_path):
 
 def test_models_of_the_command_line_become_one_that_predicts(file, tmp_path, call):
     for number in range(3):
-        rows = (f"{x['a']},{x['b']},{x['city']},{y}" for x, y in table(400, number))
-        path = file(f"{number}.csv", "a,b,city,y", *rows)
-        words = ["--label", "y", "--columns", "city:category", "--learner", "bsgd", "--quiet", "--checkpoint"]
+        rows = (f"{x['a']},{x['b']},{x['city']},{y},{number + 1}" for x, y in table(400, number))
+        path = file(f"{number}.csv", "a,b,city,y,w", *rows)
+        words = ["--label", "y", "--weight", "w", "--columns", "city:category", "--learner", "bsgd", "--quiet", "--checkpoint"]
         call("learn", path, *words, tmp_path / f"model-{number}")
     folders = [tmp_path / f"model-{number}" for number in range(3)]
     done = call("merge", *folders, "--to", tmp_path / "merged")
     assert done.stderr == "1,200 rows of 3 models merged\n"
-    predictions = call("predict", tmp_path / "0.csv", "--model", tmp_path / "merged", "--to", "-").rows
+    said = call("predict", tmp_path / "0.csv", "--model", tmp_path / "merged", "--to", "-")
+    assert "'w'" not in said.stderr  # which is still no feature
+    call("learn", tmp_path / "0.csv", "--start-from", tmp_path / "merged", "--checkpoint", tmp_path / "next", "--max-rows", 9)
+    assert "w" not in json.loads(call("inspect", tmp_path / "next", "--json").stdout)["feature_names"]
+    predictions = said.rows
     assert np.mean([prediction["y_pred"] == y for prediction, (_, y) in zip(predictions, table(400, 0), strict=True)]) > 0.85
 
 
