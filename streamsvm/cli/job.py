@@ -439,17 +439,11 @@ def _parse_label_stream(text: str, job: StreamJob) -> LabelStream:
         raise UsageError(f"--labels {text}: expired=dead-letter needs a place for dead letters: --on-error PATH or kafka://...")
     options: dict[str, Any] = {"expired": policy}
     with as_usage_error(f"--labels {text}: "):
-        options |= {name: _parse_whole_number(name, parameters[name]) for name in ("max_rows", "max_bytes") if name in parameters}
+        limits = {name: parameters[name] for name in ("max_rows", "max_bytes") if name in parameters}
+        options |= {name: int(text) if text.isdecimal() else text for name, text in limits.items()}
         options |= {"max_age": _parse_max_age(parameters["max_age"])} if "max_age" in parameters else {}
         buffer = DelayedLabels(**options, negative=parse_positive(negative, job.text_format) if equals else None)
         return LabelStream(place, labels_format, key, time, buffer)
-
-
-def _parse_whole_number(name: str, text: str) -> int:
-    """Convert the value of a parameter of ``--labels`` to an int. Raise a ValueError with its ``name`` for other texts."""
-    if not text.isdecimal():
-        raise ValueError(f"{name} must be a whole number, not {text}")
-    return int(text)
 
 
 def _parse_max_age(text: str) -> float | None:

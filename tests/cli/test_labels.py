@@ -89,7 +89,7 @@ def test_expired_rows(files, tmp_path, call):
         ("{labels}?key=id&expired=dead-letter", [], "needs a place for dead letters"),
         ("{labels}?key=id&expired=forget", [], "expired must be one of"),
         ("{labels}?key=id&max_age=-1", [], "max_age must be a time such as 90s"),
-        ("{labels}?key=id&max_rows=1_0", [], "max_rows must be a whole number"),
+        ("{labels}?key=id&max_rows=1_0", [], "max_rows must be an integer at least 1, not '1_0'"),
         ("{labels}?key=id", ["--from", "0:3"], "offsets of one topic"),
         ("{labels}?key=id", ["--to", "{labels}"], "would overwrite --labels"),
     ],
