@@ -260,7 +260,11 @@ class LearnJob(StreamJob):
             by_key = {text.partition("=")[0].strip(): text for text in [*old_settings * (name == old_name), *settings]}
             flags["learner"] = ",".join([name, *by_key.values()])
         kept |= flags
-        kept |= {"label": self.label or read_saved_label(saved), "weight": self.weight or saved.header.get("weight")}
+        weight = saved.header.get("weight")  # the loop refuses one that is not a text
+        kept |= {
+            "label": self.label or read_saved_label(saved),
+            "weight": self.weight or (weight if type(weight) is str else None),
+        }
         with as_command_error("the flags in the checkpoint are invalid: ", ValueError):
             job = replace(self, **kept, regression=is_regressor, keeps_positive="positive" not in flags)
         return job, not flags.keys() & {*_MODEL_FLAGS}

@@ -225,6 +225,15 @@ def test_invalid_flags_in_a_checkpoint(name, value, status, call, work):
     assert main(["learn", "rows.csv", "--checkpoint", "other"]) == status
 
 
+def test_an_invalid_weight_in_a_checkpoint(call, work):
+    call(*words("rows"), "--label", "y", "--max-rows", FIRST)
+    with CheckpointFolder("state") as folder:
+        newest = folder.newest()
+        facts = {name: newest.header[name] for name in newest.header if name not in ("kind", "retention")}
+        folder.save(newest.model, newest.state, **{**facts, "weight": {"a": 1}})
+    call("learn", "rows.csv", "--checkpoint", "state", status=1, says="was learned with the weight {'a': 1}, not None")
+
+
 def test_what_a_table_depends_on_does_not_change(call, work):
     learn = ["learn", "rows.csv", "--columns", "a:drop,c:category", "--bound", 4, "--label", "y", "--checkpoint", "state"]
     call(*learn, "--max-rows", FIRST)
