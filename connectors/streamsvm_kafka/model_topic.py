@@ -43,10 +43,8 @@ def find_checkpoint_fault(value: bytes) -> str:
     """
     try:
         unpack_container(value)
-    except CorruptFileError as error:
-        return str(error)
-    except ModelFileError:
-        return ""
+    except ModelFileError as error:
+        return str(error) if isinstance(error, CorruptFileError) else ""
     return ""
 
 
@@ -72,9 +70,7 @@ class NewestCheckpoint:
         """
         if key != self._key:
             return
-        if value is None:
-            self.data, self.skip_reason = None, ""
-        elif fault := find_checkpoint_fault(value):
+        if value is not None and (fault := find_checkpoint_fault(value)):
             self.skip_reason = f"the message at offset {offset} is not a checkpoint: {fault}"
         else:
             self.data, self.skip_reason = value, ""

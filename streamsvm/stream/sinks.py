@@ -85,8 +85,7 @@ class FileSink(Sink):
         self._offset = -1  # size of the file; -1 before the first record
         # The number of the last numbered file, that of the row after the last record, and the time of that record in periods.
         self._part, self._next_row, self._period, self._created = 0, 0, 0.0, False
-        is_path = not self._is_standard_output and "://" not in self.name
-        self._is_regular = is_path and (self._path.is_file() or not self._path.exists())
+        self._is_regular = "://" not in self.name and str(path) != "-" and (self._path.is_file() or not self._path.exists())
         if rotate is not None and not self._is_regular:
             raise StreamError(f"{self.name} is not a file, and only files are rotated: leave {rotate} out")
         with self._naming_errors():
