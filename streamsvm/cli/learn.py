@@ -46,7 +46,7 @@ from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.machine_code import describe_status, is_available
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_count, format_names
-from streamsvm.stream import DelayedLearningLoop, LearningLoop, Source, StreamError, WeightedSource
+from streamsvm.stream import DelayedLearningLoop, LearningLoop, Source, StreamError
 from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.merging import CheckpointMerger, MergeResult
@@ -215,7 +215,6 @@ def learn_partitions(job: LearnJob) -> bool:
     table = combine_table_options(job.table_flags, job.text_format, job.label)
 
     def make_loop(source: Source, **options: Any) -> LearningLoop:
-        source = source if job.weight is None else WeightedSource(source, job.weight)
         model = job.make_model(encoder=table.encoder)
         fields = list(filter(None, [make_conformal_fields(model)]))
         return LearningLoop(source, model, computed_fields=fields, **job.make_score_parameters(), **options)

@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from streamsvm.cli import ENDING_SIGNALS, CommandError, escape_unprintable, exit_at_once, set_signal_handlers
 from streamsvm.cli.arguments import as_command_error
 from streamsvm.cli.job import LabelStream, LearnJob, StreamJob
@@ -45,28 +43,20 @@ _SECONDS_TO_STOP = 1.0
 
 def parse_labels(source: Source, options: Mapping[str, Any], label: str | None, weight: str | None = None) -> Source:
     """Wrap a source that has no parser, so that its labels are parsed by the ``options`` of a table: texts such as "NA" that mean
-    missing, also in the column ``weight``, and the kind of the column ``label``. Return the new source.
+    missing, and the kind of the column ``label``. The column ``weight``, if it is not None, has the weights of the rows. Return
+    the new source.
     """
     parser = TableParser(**make_label_options(options, label))
-    parse_label, parse_weight = parser.parse_label, TableParser(missing=parser.missing).parse_label
 
     def change_row(row: Row) -> Row:
-        x, y = row
-        if weight in x and parse_weight(x[weight]) is None:
-            x = {name: value for name, value in x.items() if name != weight}
-        return Row(x, parse_label(y))
+        return Row(row.x, parser.parse_label(row.y))
 
     def change_table(table: Columns) -> Columns:
-        columns = list(table.columns)
-        for i, values in enumerate(columns):
-            if table.names[i] == weight:
-                if isinstance(values, np.ndarray):
-                    columns[i] = np.array(list(map(parse_weight, values.tolist())), np.float64)
-                else:
-                    columns[i] = list(map(parse_weight, values))
-        return replace(table, columns=columns, y=None if table.y is None else list(map(parse_label, table.y)))
+        return replace(table, y=None if table.y is None else list(map(parser.parse_label, table.y)))
 
-    return WrappedSource(source, lambda chunk: chunk.with_change(change_row, change_table)) if parser.options else source
+    if parser.options:
+        source = WrappedSource(source, lambda chunk: chunk.with_change(change_row, change_table))
+    return source if weight is None else WeightedSource(source, weight, parser.missing)
 
 
 def adapt_source(source: Source, saved: Checkpoint) -> Source:
@@ -160,13 +150,9 @@ def _open_job_source(
     options = {"format": job.text_format, "stop_at_end": job.stop_at_end, "start": job.start, "label": job.label} | options
     if job.label_stream is not None:
         return _open_joined_source(job, job.label_stream, table, options, stack, sample)
-    weight = job.weight
-    options |= table.source | {"weight": None if job.text_format is None else weight}
+    options |= table.source | {"weight": None if job.text_format is None else job.weight}
     source = stack.enter_context(_open_after_sample(job.source, sample, **options))
-    if job.text_format is None:
-        source = parse_labels(source, table.encoder, options["label"], weight)
-        source = source if weight is None else WeightedSource(source, weight)
-    return source
+    return source if job.text_format is not None else parse_labels(source, table.encoder, options["label"], job.weight)
 
 
 def _open_after_sample(place: str | list[str], sample: SourceSample | None, **options: Any) -> Source:

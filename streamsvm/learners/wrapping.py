@@ -75,11 +75,6 @@ class ClassifierWrapper(ModelWrapper, base.Wrapper[base.Classifier], base.Classi
         """Whether the wrapped classifier accepts more than two labels. River reads this attribute."""
         return bool(self.classifier._multiclass)
 
-    @property
-    def wrapped_learner(self) -> base.Classifier:
-        """The wrapped classifier, for loops over streams that look inside a wrapper."""
-        return self.classifier
-
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
         """Learn the row ``x`` with the label ``y`` in the wrapped classifier."""
         self.classifier.learn_one(x, y, **kwargs)

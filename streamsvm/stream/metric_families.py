@@ -80,7 +80,6 @@ class MetricFamilies:
         for kind, count in progress.refused.items():
             self.add_counter("refused_rows", "Rows that were refused, by kind of reason", count, reason=kind)
         for (kind, column), count in progress.schema_changes.items():
-            column = column.encode(errors="backslashreplace").decode()  # lone surrogates are escaped
             self.add_counter("schema_changes", "Changes of columns, by kind of change", count, kind=kind, column=column)
         learner = find_learner(loop.model)
         for attribute, (name, text) in _LEARNER_GAUGES.items():

@@ -16,7 +16,7 @@ from streamsvm.stream.endpoints import Closeable
 from streamsvm.stream.http_server import MonitorServer, RequestHandler
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.metric_families import MetricFamilies, get_version
-from streamsvm.stream.page import make_live_state, render_page, to_json_number
+from streamsvm.stream.page import make_live_state, render_page
 from streamsvm.stream.progress import Timings
 from streamsvm.stream.rows import find_learner
 from streamsvm.stream.stream_loop import StreamLoop
@@ -150,17 +150,15 @@ class Monitor(Closeable):
         return lag
 
     def make_state(self) -> dict[str, Any]:
-        """Return the data of the live web page as a dict for JSON: source, state of the run, time quantiles, current scores, and
-        their history so far.
+        """Return the data of the live web page as a dict for JSON: source, state of the run, current scores, and their history so
+        far.
         """
-        loops, timings = self._named_loops(), self._loop.timings
+        loops = self._named_loops()
         progress = [self._read_progress(partition, loop) for partition, loop in loops.items()]
         curve = self._loop.curve if isinstance(self._loop, LearningLoop) else None
         return {
             "source": self._stream.name,
             "state": self._loop.state,
-            "predict_seconds": {str(part): to_json_number(find_quantile(timings.predict, part)) for part in (0.5, 0.99)},
-            "learn_seconds": {str(part): to_json_number(find_quantile(timings.learn, part)) for part in (0.5, 0.99)},
             **make_live_state(self._stream.name, progress, [*self._points, self._make_point()], curve, self._model_facts(loops)),
         }
 

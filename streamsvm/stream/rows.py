@@ -15,6 +15,7 @@ import numpy as np
 from river import base, compose
 
 from streamsvm.core.checks import LARGEST_FLOAT32, to_plain, validate_target
+from streamsvm.core.mutation import Mutable
 from streamsvm.files.messages import format_names, is_encodable, short_repr
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.values import parse_number
@@ -173,12 +174,9 @@ def find_learner(model: Any) -> Any:
     """
     while True:
         model = split_pipeline(model)[1]
-        if hasattr(model, "wrapped_learner"):
-            model = model.wrapped_learner
-        elif isinstance(model, base.Wrapper) and hasattr(model, "regressor"):
-            model = model.regressor
-        else:
+        if not (isinstance(model, base.Wrapper) and (isinstance(model, Mutable) or hasattr(model, "regressor"))):
             return model
+        model = model._wrapped_model
 
 
 def detects_anomalies(model: Any) -> bool:

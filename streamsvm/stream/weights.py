@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import Source, StreamError, WrappedSource
 from streamsvm.stream.rows import SETTLED_ROWS, RowError, split_pipeline
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, WeightedLabel
+from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.values import parse_number
 
 
@@ -32,6 +33,8 @@ class WeightedSource(WrappedSource):
         Source of the rows: of a file, a topic, or any other.
     weight
         Name of the column.
+    missing
+        Texts that mean a missing weight, such as ``"NA"``, for a source that does not parse them itself.
 
     Raises
     ------
@@ -51,8 +54,9 @@ class WeightedSource(WrappedSource):
     [Row(x={'a': 1.0}, y=WeightedLabel(y='yes', w=2.5)), Row(x={'a': 2.0}, y='no')]
     """
 
-    def __init__(self, source: Source, weight: str) -> None:
-        super().__init__(source, lambda chunk: extract_weights(chunk, weight), weight)
+    def __init__(self, source: Source, weight: str, missing: Sequence[str] = ()) -> None:
+        self._parser = parser = TableParser(missing=missing)
+        super().__init__(source, lambda chunk: extract_weights(chunk, weight, parser), weight)
         self._n_unweighted = 0  # from the first row on; -1 once a row has had a weight
         if not source.has_names:
             raise StreamError(f"{source.name}: there is no column {weight!r} for the weight: its rows are numbers without names")
@@ -65,7 +69,7 @@ class WeightedSource(WrappedSource):
             self._warn_of_missing_weights()
         elif chunk and self._n_unweighted >= 0:
             xs = (chunk.row(i)[0] for i in range(len(chunk)))
-            has_weight = any(isinstance(x, Mapping) and self.weight in x for x in xs)
+            has_weight = any(isinstance(x, Mapping) and self._parser.parse_label(x.get(self.weight)) is not None for x in xs)
             self._n_unweighted = -1 if has_weight else self._n_unweighted + len(chunk)
             if self._n_unweighted >= SETTLED_ROWS:
                 self._warn_of_missing_weights()
@@ -77,16 +81,16 @@ class WeightedSource(WrappedSource):
         self._n_unweighted = -1
 
 
-def extract_weights(chunk: Chunk, weight: str) -> Chunk:
+def extract_weights(chunk: Chunk, weight: str, parser: TableParser) -> Chunk:
     """Return a copy of ``chunk`` (rows read together) with the values of the column ``weight`` as the rows' weights instead of as
-    a feature. Rows without a value have the weight 1.
+    a feature. Rows without a value, or with one that is missing for the ``parser``, have the weight 1.
     """
 
     def change_row(row: Row) -> Row:
         x, y = row
         if not isinstance(x, Mapping) or weight not in x:
             return row
-        row_weight = parse_weight(x[weight])
+        row_weight = parse_weight(parser.parse_label(x[weight]))
         y = y if y is None or row_weight == 1.0 else WeightedLabel(y, row_weight)
         return Row({name: value for name, value in x.items() if name != weight}, y)
 
@@ -95,12 +99,14 @@ def extract_weights(chunk: Chunk, weight: str) -> Chunk:
             return table
         weights, unparsed = np.ones(len(table)), set(table.unparsed_rows)
         if isinstance(values, np.ndarray):
+            if parser.missing:
+                values = np.array(list(map(parser.parse_label, values.tolist())), np.float64)
             weights = np.where(np.isnan(values), 1.0, values)
             unparsed.update(np.flatnonzero(~((weights >= 0.0) & (weights <= LARGEST_WEIGHT))).tolist())
         else:
             for i, value in enumerate(values):
                 try:
-                    weights[i] = parse_weight(value)
+                    weights[i] = parse_weight(parser.parse_label(value))
                 except RowError:
                     unparsed.add(i)
         return replace(table.drop_columns([weight]), weights=weights, unparsed_rows=sorted(unparsed))

@@ -17,6 +17,7 @@ from forked import Command
 from patience import PATIENCE, signals_of, until
 from streamsvm.cli import streams
 from streamsvm.stream import Chunk, IterableSource, Row, Table
+from streamsvm.stream.tables.chunk import WeightedLabel
 
 PIPES = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 
@@ -143,7 +144,12 @@ def test_marks_of_missing_values_in_tables(kind):
     source = IterableSource([])
     source.read = lambda _: Chunk(table, str)
     chunk = streams.parse_labels(source, {"missing": ["NA", "-999"]}, "y", "w").read(4)
-    expected = [Row({"a": 0.0}), Row({"a": 1.0, "w": 2.0}), Row({"a": 2.0, "w": 3.0}, "b"), Row({"a": 3.0}, "c")]
+    expected = [
+        Row({"a": 0.0}),
+        Row({"a": 1.0}),
+        Row({"a": 2.0}, WeightedLabel("b", 3.0)),
+        Row({"a": 3.0}, WeightedLabel("c", 1.0)),
+    ]
     assert [chunk.row(i) for i in range(4)] == expected
     assert [chunk.table(()).row(i) for i in range(4)] == expected
     assert chunk.table(()) is chunk.table(())
