@@ -112,11 +112,10 @@ class MessageChunk(Chunk):
 
     def get_key_and_time(self, i: int) -> tuple[str | bytes | None, float | None]:
         message = self._messages[i]
-        seconds = message.timestamp / 1000
         key: str | bytes | None = message.key
         with contextlib.suppress(UnicodeDecodeError):  # the key stays bytes
             key = key.decode() if isinstance(key, bytes) else key
-        return key, None if seconds < 0 else seconds
+        return key, self._source.read_part("timestamp", message)
 
 
 @dataclass

@@ -139,10 +139,11 @@ class KafkaSource(MessageSource):
         ``"rows_taken": {"0": 250}`` has the number of its rows that were read, by partition.
         """
         reader = self._reader
-        offsets, next_partition, rows_taken = dict(reader.next_offsets), reader.next_partition, {}
+        offsets, next_partition = dict(reader.next_offsets), reader.next_partition
+        taken = {partition: n for partition, (offset, n) in self._rows_to_skip.items() if offsets[partition] == offset}
         if self._partly_read is not None:
             next_partition, offset = self._partly_read.partition_and_offset
-            offsets[next_partition], rows_taken = offset, {"rows_taken": {str(next_partition): self._partly_read.n_read}}
+            offsets[next_partition], taken[next_partition] = offset, self._partly_read.n_read
         return {
             "topic": self.topic,
             "topic_id": self._topic_id,
@@ -150,7 +151,7 @@ class KafkaSource(MessageSource):
             "offsets": {str(partition): offset for partition, offset in offsets.items()},
             "end_offsets": reader.pass_ends and {str(partition): offset for partition, offset in reader.pass_ends.items()},
             "next_partition": next_partition,
-            **rows_taken,
+            **({"rows_taken": {str(partition): n for partition, n in taken.items()}} if taken else {}),
             **self._saved_columns,
         }
 
@@ -334,10 +335,10 @@ class PartitionSource(MessageSource):
 
         Within a message of many rows, ``"rows_taken": 250`` is the number of its rows that were read.
         """
+        offset, n_taken = self._rows_to_skip.get(self._partition, (self.offset, 0))
         if self._partly_read is not None:
-            _, offset = self._partly_read.partition_and_offset
-            return {**self._identity, "offset": offset, "rows_taken": self._partly_read.n_read, **self._saved_columns}
-        return {**self._identity, "offset": self.offset, **self._saved_columns}
+            (_, offset), n_taken = self._partly_read.partition_and_offset, self._partly_read.n_read
+        return {**self._identity, "offset": offset, **({"rows_taken": n_taken} if n_taken else {}), **self._saved_columns}
 
     def seek(self, position: Position) -> None:
         """Continue reading at ``position``, which an earlier run has saved in a checkpoint. Raise a StreamError if it is of
@@ -385,7 +386,7 @@ class PartitionSource(MessageSource):
         added messages are unread.
         """
         if not self.has_rows:
-            self.offset = offset
+            self.offset, self._rows_to_skip = offset, {}
 
     @property
     def has_rows(self) -> bool:

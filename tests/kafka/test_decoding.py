@@ -11,11 +11,21 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from loops import make_model
 from patience import PATIENCE, until
 from streamsvm import BSGDClassifier
-from streamsvm.stream import DelayedLabels, DelayedLearningLoop, FileSink, JoinedSource, LearningLoop, PredictionLoop, StreamError
+from streamsvm.stream import (
+    CheckpointFolder,
+    DelayedLabels,
+    DelayedLearningLoop,
+    FileSink,
+    JoinedSource,
+    LearningLoop,
+    PredictionLoop,
+    StreamError,
+)
 from streamsvm.stream.prediction_fields import MAX_COPIED_MESSAGE_BYTES
 from streamsvm.stream.tables.chunk import Message, Row
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSink, KafkaSource, NpyCodec, publish
 from streamsvm_kafka.clients.kafka_python import producer as kafka_python_producer
+from streamsvm_kafka.codecs import rows_to_table
 
 NOW = int(1000 * time.time())
 JSON = JSONCodec("y")
@@ -194,6 +204,20 @@ def test_rows_without_names(embedded, source_of, tmp_path, codec):
         pytest.raises(StreamError, match="'id' cannot be passed through: .* numbers without names"),
     ):
         LearningLoop(source_of("rows", codec), make_model(), sink=to, passthrough=["id"])
+
+
+@pytest.mark.parametrize("start", [None, "earliest"])
+def test_a_run_that_changes_within_a_message_learns_its_rows_once(producer, source_of, tmp_path, start):
+    codec = NpyCodec(1)
+    for partition in (0, 1):
+        rows = [Row({0: float(i % 7)}, i % 7 > 3) for i in range(40)]
+        producer.send("rows", codec.encode_rows(rows_to_table(rows)), partition=partition)
+    producer.flush()
+    for metric, n in (("Accuracy", 50), ("MCC", 0), ("MCC", None)):  # the second run reads no row
+        with CheckpointFolder(tmp_path / "state") as checkpoints:
+            source = source_of("rows", codec, start=start)
+            progress = LearningLoop(source, BSGDClassifier(budget=10), metric, checkpoints=checkpoints).run(n)
+    assert progress.learned == 80
 
 
 def test_delayed_labels_of_topics(embedded, producer, source_of):

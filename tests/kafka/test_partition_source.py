@@ -89,6 +89,19 @@ def test_rows_of_next_message_are_not_skipped_if_message_is_gone():
     assert len(source.read(10)) == 3
 
 
+def test_position_within_a_message_stays_until_it_is_read():
+    source = source_of(codec=NpyCodec(1))
+    source.seek({**source.position, "offset": 12, "rows_taken": 2})
+    assert source.position["rows_taken"] == 2
+    source.add_messages(records_to_messages([Record(12, TABLE), Record(13, TABLE)]))
+    assert len(source.read(10)) == 1
+    assert (source.position["offset"], source.position.get("rows_taken")) == (13, None)
+    source = source_of(codec=NpyCodec(1))
+    source.seek({**source.position, "offset": 12, "rows_taken": 2})
+    source.skip_to(20)
+    assert (source.position["offset"], source.position.get("rows_taken")) == (20, None)
+
+
 def test_message_is_committed_after_all_its_rows():
     committed = []
     source = source_of(codec=NpyCodec(1), commit=committed.append)
