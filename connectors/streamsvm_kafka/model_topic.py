@@ -203,6 +203,7 @@ class ModelReader:
                 f"{self._place} holds messages of a model {self._name!r}, but no checkpoint: {skip_reason}. Give another name "
                 "(?name=...), and --start-from STATE if there is a copy"
             )
+        names = {name for name in names if re.sub(r"-\d+$", "", name) != re.sub(r"-\d+$", "", self._name)}  # not of partitions
         if newest.data is None and to_end and names:  # perhaps the source, which gives the model its name, was renamed
             _warn_once(f"{self._place} has other models. To continue one, give ?name={' or ?name='.join(sorted(names)[:5])}")
         if newest.data is None and to_end and beginning:

@@ -288,7 +288,8 @@ class LearnJob(StreamJob):
     def check_flags(self) -> None:
         """Raise a UsageError if flags of ``learn`` contradict each other, or a value is invalid."""
         super().check_flags()
-        self._check_scope()
+        if self.scope == "partition":
+            self._check_scope()
         if self.detects_anomalies:
             self._check_has_no_labels()
         place = self.checkpoint
@@ -323,14 +324,11 @@ class LearnJob(StreamJob):
 
     def _check_scope(self) -> None:
         """Raise a UsageError if flags contradict ``--scope partition``, which learns a model for each partition of a topic."""
-        if self.scope == "global":
-            return
-        for flag, value in (("--group NAME", self.group), ("--checkpoint DIR", self.checkpoint)):
-            if value is None:
-                raise UsageError(f"--scope partition needs {flag}, which all workers share")
-        for flag, value in (("--labels", self.labels), ("--start-from", self.start_from)):
-            if value is not None:
-                raise UsageError(f"{flag} is of one model, and --scope partition has one for each partition: leave it out")
+        if self.group is None or self.checkpoint is None:
+            flag = "--group NAME" if self.group is None else "--checkpoint DIR"
+            raise UsageError(f"--scope partition needs {flag}, which all workers share")
+        if flag := "--labels" if self.labels is not None else "--start-from" if self.start_from is not None else "":
+            raise UsageError(f"{flag} is of one model, and --scope partition has one for each partition: leave it out")
 
     @property
     def _scales_features(self) -> bool:
@@ -369,11 +367,9 @@ class LearnJob(StreamJob):
             return {}
         binary = ["F1"] if self.positive is not None else []
         defaults = ["MAE"] if self.regression else ["Accuracy", *binary, "ClassificationReport", "ConfusionMatrix"]
-        positive = parse_positive(self.positive, self.text_format)
-        names = self.metric or ",".join(defaults)
-        window = self.window or 1000
+        positive, window = parse_positive(self.positive, self.text_format), self.window or 1000
         is_optional = self.threshold is not None or self.keeps_positive
-        metric = make_metrics(names, window, None if is_optional else positive, self.regression)
+        metric = make_metrics(self.metric or ",".join(defaults), window, None if is_optional else positive, self.regression)
         is_binary = not is_optional or ScoreSet(metric, window, regression=self.regression).accepts_positive_label
         return {
             "metric": metric,

@@ -44,12 +44,10 @@ def run_score(arguments: argparse.Namespace) -> bool:
     wrap_decision = decision.make_wrapper(job.text_format, regression=False, learns=False)
     model = apply_decision(checkpoint.model, wrap_decision, decision.flag, arguments.abstain)
     positive = find_positive_label(arguments.positive, model, job.text_format)
-    if arguments.metric is not None and arguments.positive is None:
-        metric = choose_metrics(model, arguments.metric)
-        is_regressor = isinstance(find_learner(model), base.Regressor)
-        positive = positive if ScoreSet(metric, _WINDOW, regression=is_regressor).accepts_positive_label else None
-    else:
-        metric = choose_metrics(model, arguments.metric, positive)
+    is_optional, is_regressor = arguments.metric and arguments.positive is None, isinstance(find_learner(model), base.Regressor)
+    metric = choose_metrics(model, arguments.metric, None if is_optional else positive)
+    if is_optional and not ScoreSet(metric, _WINDOW, regression=is_regressor).accepts_positive_label:
+        positive = None
     conformal = None if job.label_stream is not None else make_conformal_fields(model)
     coverage = None if conformal is None else _CoverageSink()
     fields = [] if conformal is None else [conformal]

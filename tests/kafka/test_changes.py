@@ -134,5 +134,10 @@ def test_a_new_name_in_a_model_topic_names_the_others(topics, bootstrap, new_top
     mirror = f"kafka://{bootstrap}/{topics['mirror']}"
     call("learn", mirror, *words, "--max-rows", 1)
     assert caplog.text.count(f"{models} has other models. To continue one, give ?name={topics['rows']}\n") == 1
+    for number in range(2):  # as of two partitions
+        call("learn", rows, *words[:-1], f"{models}?name=part-{number}")
+    messages = [record.getMessage() for record in caplog.records if "other models" in record.getMessage()]
+    assert len(messages) == 2
+    assert not any("part-0" in message for message in messages)
     words[-1] += f"?name={topics['rows']}"
     assert f"after row {N}" in call("learn", mirror, *words, "--from", "latest").stderr
