@@ -154,6 +154,15 @@ def test_a_new_column_is_reported_once_if_its_first_window_lacks_it_in_some_rows
     assert loop.schema.changes == {("new", "c"): 1}
 
 
+def test_long_names_of_columns_are_cut(caplog):
+    name = "n" * 100_000
+    loop = make_loop("learner", IterableSource(make_rows(4000, lambda _, x: x.update({name: 1.0}))))
+    loop.run()
+    assert loop.schema.changes == {("new", name): 1}
+    (text,) = [text for text in caplog.messages if "is new" in text]
+    assert f"column 'nnn{'n' * 76} is new" in text
+
+
 @pytest.mark.parametrize("counter", ["first", "counts", "changes"])
 @pytest.mark.parametrize("key", ["values", 3, ("values",), ("x", "a"), ("values", "a", "b")])
 def test_forged_columns_are_refused(counter, key):

@@ -165,7 +165,7 @@ class SchemaWatch(Resumable):
             if change and patience <= self._lasting[key] < _REPORTED:
                 self._lasting[key] = _REPORTED
                 shares = f"{share / 1000:.0%}, before {low * (change != 'new') / 1000:.0%}"
-                changes[change, str(column)] = f"column {column!r} {_CHANGES[change]} ({shares})"
+                changes[change, str(column)] = f"column {column!r:.80} {_CHANGES[change]} ({shares})"
             if change in ("", "new"):
                 del self._lasting[key]
                 low, high = (previous, previous) if age < _WARM_UP_WINDOWS[what] else (low, high)
