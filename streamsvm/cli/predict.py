@@ -56,7 +56,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
                 metric=None if detects_anomalies(last_step) else metrics,
                 window=_WINDOW,
                 computed_fields=make_extra_fields(model, job.probabilities, job.explain),
-                version=saved.header["rows"] if followed is not None else 0,
+                version=rows if type(rows := saved.header.get("rows")) is int else 0,
                 **options,
             )
 

@@ -12,6 +12,7 @@ from streamsvm import save
 from streamsvm.cli.main import main
 from streamsvm.stream import CheckpointFolder, CSVSource, LearningLoop
 from streamsvm.stream.checkpoint import read_newest
+from streamsvm.stream.monitor import Monitor
 from streamsvm.stream.rows import find_learner
 
 
@@ -63,6 +64,15 @@ def test_a_sink_that_was_dropped_is_continued_later(call, work):
     call(*words("rows"), "--to", "a.csv")
     rows = [int(line.partition(",")[0]) for line in (work / "a.csv").read_text().splitlines()[1:]]
     assert rows == [*range(50), *range(100, N)]
+
+
+@pytest.mark.parametrize("flags", [[], ["--follow"]])
+def test_metrics_of_predictions_have_the_version_of_the_model(flags, call, work, monkeypatch):
+    texts, close = [], Monitor.close
+    monkeypatch.setattr(Monitor, "close", lambda self: close(texts.append(self.make_response("/metrics")[2].decode()) or self))
+    call(*words("rows"), "--label", "y")
+    call("predict", "next.csv", "--model", "state", "--to", "out.csv", "--metrics-port", 0, *flags)
+    assert f"streamsvm_model_version {N}.0\n" in texts[0]
 
 
 def test_the_rows_of_a_sink_stay_if_it_is_used_again_after_another(call, work):
