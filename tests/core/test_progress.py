@@ -19,11 +19,13 @@ def work(folder, verbose):
     HierarchicalSVC(n_trees=2, n_jobs=2, verbose=verbose).fit(np.eye(6), [0, 1] * 3)
 
 
+@pytest.mark.thorough  # as a forest of kernel machines is compiled for it
 def test_no_progress_without_terminal(tmp_path, capsys):
     work(tmp_path, verbose=True)
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verbose", [True, False])
 def test_progress_is_shown_on_a_terminal(tmp_path, capsys, monkeypatch, verbose):
     monkeypatch.setattr(_progress, "Console", lambda **of: Console(force_terminal=True, width=100, **of))

@@ -244,7 +244,7 @@ def test_epochs_use_the_current_scale():
     assert solution.dual() == pytest.approx(solution.primal(), rel=0.01)
 
 
-@pytest.mark.once
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("model", "drift"), [(Projectron(15, scaling="auto", gamma=0.5), 4.0), (NOGD(8, rank=8, scaling="auto", gamma=0.5), 3.0)]
 )
