@@ -56,7 +56,7 @@ class CheckpointFolder(Checkpoints):
         save it: None keeps as many as before, at first 2.
     keep_every
         Period in seconds, such as 86400.0 for days (UTC): the newest checkpoint of each period is kept, too, without a limit of
-        their number. None is as before, at first `math.inf`, which keeps none beside the newest ones.
+        their number. None is as before, at first ``math.inf``, which keeps none beside the newest ones.
 
     Raises
     ------
