@@ -112,7 +112,7 @@ def test_kills(bootstrap, new_topic, topic, model, tmp_path, case):
             assert {process.poll() for process in processes} <= {None, -signal.SIGKILL}, (tmp_path / "log").read_text()
             return len(read()) >= n
 
-        until(reached, every=0.1)
+        until(reached, every=0.3)
 
     try:
         start()
