@@ -95,10 +95,6 @@ _TOPIC_CONFIG = {
 }
 
 
-class NoCheckpointError(CheckpointError):
-    """A topic contains messages with the name of a model, but no checkpoint."""
-
-
 def ensure_model_topic(connection: Connection, topic: str, name: str) -> None:
     """Create ``topic``, for checkpoints of models, if it does not exist. If it exists, check that it has one partition, and warn
     if its cleanup policy can remove the newest checkpoint.
@@ -173,7 +169,7 @@ class ModelReader:
         the topic contains no message of the model.
 
         With ``to_end``, wait until no open transaction of any producer hides the end of the topic. A process that has fenced all
-        other writers of the model then sees everything that was committed. Raise a NoCheckpointError if there are messages of
+        other writers of the model then sees everything that was committed. Raise a CheckpointError if there are messages of
         the model, but no checkpoint, because a new model would overwrite it. With ``to_end``, also raise a CheckpointError if
         the topic contains messages that are not checkpoints.
         """
@@ -199,7 +195,7 @@ class ModelReader:
         self._newest = newest
         skip_reason, newest.skip_reason = newest.skip_reason, ""  # it is reported below
         if newest.data is None and skip_reason:
-            raise NoCheckpointError(
+            raise CheckpointError(
                 f"{self._place} holds messages of a model {self._name!r}, but no checkpoint: {skip_reason}. Give another name "
                 "(?name=...), and --start-from STATE if there is a copy"
             )

@@ -64,8 +64,6 @@ class CommittedOffsets(Checkpoints):
     worker of the partition starts there.
     """
 
-    _trusted, _trust_advice = False, ""
-
     def __init__(self, path: str) -> None:
         self.path: str = path
 

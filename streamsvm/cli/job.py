@@ -36,7 +36,6 @@ from streamsvm.stream.refusals import describe_on_error_problem
 from streamsvm.stream.rows import detects_anomalies, find_learner, get_learned_columns
 from streamsvm.stream.schema.schema_inference import read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
-from streamsvm.stream.scores.score_set import ScoreSet
 from streamsvm.stream.sinks import parse_rotation
 from streamsvm.stream.tables.quantities import parse_duration_or_unit
 from streamsvm.stream.tables.table_schema import TableSchema
@@ -369,13 +368,13 @@ class LearnJob(StreamJob):
         defaults = ["MAE"] if self.regression else ["Accuracy", *binary, "ClassificationReport", "ConfusionMatrix"]
         positive, window = parse_positive(self.positive, self.text_format), self.window or 1000
         is_optional = self.threshold is not None or self.keeps_positive
-        metric = make_metrics(self.metric or ",".join(defaults), window, None if is_optional else positive, self.regression)
-        is_binary = not is_optional or ScoreSet(metric, window, regression=self.regression).accepts_positive_label
+        names = self.metric or ",".join(defaults)
+        metric, positive = make_metrics(names, window, positive, self.regression, is_optional)
         return {
             "metric": metric,
             "drift": make_drift(self.drift, self.on_drift, self.regression),
             "window": window,
-            "positive": positive if is_binary else None,
+            "positive": positive,
             "classes": parse_classes(self.labels_are, self.text_format),
         }
 

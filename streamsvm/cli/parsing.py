@@ -207,17 +207,20 @@ def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
         return None
 
 
-def make_metrics(text: str, window: int, positive: Any, regression: bool = False) -> list[Any]:
+def make_metrics(
+    text: str, window: int, positive: Any, regression: bool = False, is_optional: bool = False
+) -> tuple[list[Any], Any]:
     """Create the metrics of ``--metric NAME,NAME(parameter=value),...``. ``window`` is the number of rows of windowed values, and
-    ``positive`` the positive label of binary metrics.
+    ``positive`` the positive label of binary metrics. Return the metrics and the positive label; with ``is_optional``, this is
+    None if no metric has one.
 
     Names of `PROBABILITY_SCORES` and `TABLES` without brackets stay names; others become metrics of river. Raises UsageError if
     a metric is unknown or for the other kind of models, or `ScoreSet` refuses it.
     """
     parsed_metrics = [_make_metric(part.strip(), regression) for part in _split_at_commas(text)]
     with as_usage_error(f"--metric {text}: ", (Exception,)):  # river checks parameters only when it computes with them
-        ScoreSet(parsed_metrics, window, positive, regression=regression)
-    return parsed_metrics
+        scores = ScoreSet(parsed_metrics, window, None if is_optional else positive, regression=regression)
+    return parsed_metrics, positive if scores.accepts_positive_label else None
 
 
 def _make_metric(text: str, regression: bool) -> Any:
@@ -358,7 +361,7 @@ def _make_threshold_wrapper(text: str, positive: Any, is_named: bool, learns: bo
         raise UsageError(f"--threshold {text}: it is tuned while rows are learned; give a number here, or --threshold to learn")
     names = {name.lower(): name for name in metrics.__all__} | {"balanced": "BalancedAccuracy"}
     try:
-        [metric] = make_metrics(names.get(text.lower(), text), 1000, None)
+        [metric], _ = make_metrics(names.get(text.lower(), text), 1000, None)
     except UsageError as error:
         raise UsageError(f"--threshold {text}: {str(error).partition(': ')[2]}") from None
     if isinstance(metric, str):

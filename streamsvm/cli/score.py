@@ -24,7 +24,6 @@ from streamsvm.stream.delayed.loop import UNJOINED_STATES
 from streamsvm.stream.endpoints import Position, Record
 from streamsvm.stream.prediction_fields import make_conformal_fields
 from streamsvm.stream.rows import find_learner, has_probabilities, split_pipeline
-from streamsvm.stream.scores.score_set import ScoreSet
 from streamsvm.stream.stream_loop import StreamLoop
 
 _WINDOW = 1000
@@ -44,10 +43,9 @@ def run_score(arguments: argparse.Namespace) -> bool:
     wrap_decision = decision.make_wrapper(job.text_format, regression=False, learns=False)
     model = apply_decision(checkpoint.model, wrap_decision, decision.flag, arguments.abstain)
     positive = find_positive_label(arguments.positive, model, job.text_format)
-    is_optional, is_regressor = arguments.metric and arguments.positive is None, isinstance(find_learner(model), base.Regressor)
-    metric = choose_metrics(model, arguments.metric, None if is_optional else positive)
-    if is_optional and not ScoreSet(metric, _WINDOW, regression=is_regressor).accepts_positive_label:
-        positive = None
+    metric, is_regressor = choose_metrics(model, positive), isinstance(find_learner(model), base.Regressor)
+    if arguments.metric is not None:
+        metric, positive = make_metrics(arguments.metric, _WINDOW, positive, is_regressor, arguments.positive is None)
     conformal = None if job.label_stream is not None else make_conformal_fields(model)
     coverage = None if conformal is None else _CoverageSink()
     fields = [] if conformal is None else [conformal]
@@ -157,14 +155,9 @@ class _CoverageSink(Sink):
         return f"{kind} that hold the truth {self._n_covered / self._n_rows:.4f}, {mean} in the mean"
 
 
-def choose_metrics(model: Any, metrics: str | None = None, positive: Any = None) -> Any:
-    """Return the metrics named by ``metrics``, the value of ``--metric``. Without this value, return metrics that suit the type
-    of ``model``; binary ones only if the ``positive`` label is known.
-    """
-    regression = isinstance(find_learner(model), base.Regressor)
-    if metrics is not None:
-        return make_metrics(metrics, _WINDOW, positive, regression)
-    if regression:
+def choose_metrics(model: Any, positive: Any) -> list[str]:
+    """Return metrics that suit the type of ``model``; binary ones only if the ``positive`` label is known."""
+    if isinstance(find_learner(model), base.Regressor):
         return ["MAE", "RMSE", "R2"]
     if not has_probabilities(split_pipeline(model)[1]):
         return ["Accuracy", *["F1"] * (positive is not None), *_TABLES]

@@ -341,7 +341,7 @@ def _score_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Report
     positive = find_positive_label(arguments.positive, model, job.text_format)
     if not isinstance(find_learner(model), base.Classifier | base.Regressor):
         return ReportRows(name, xs, ys)
-    with scoring_loop(job, checkpoint, model, choose_metrics(model, positive=positive), positive) as loop:
+    with scoring_loop(job, checkpoint, model, choose_metrics(model, positive), positive) as loop:
         start_time = time.process_time()
         try:
             progress = loop.run()

@@ -22,7 +22,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.locks import try_lock
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file, read_feature_names, read_index_base
-from streamsvm.linear.block_writer import DEFAULT_MEMORY_BYTES, MemoryPlan, hessian_fits_in, open_shuffling_writer, plan_memory
+from streamsvm.linear.block_writer import DEFAULT_MEMORY_BYTES, hessian_fits_in, open_shuffling_writer, plan_memory
 from streamsvm.linear.convert import MIN_DENSE_SHARE, SourceOptions, fingerprint_source, write_blocks
 from streamsvm.linear.dual import DualSolver
 from streamsvm.linear.newton import NewtonSolver
@@ -247,12 +247,9 @@ class OutOfCoreLinear(PathEstimator):
             self._load_labels(file)
             return self._solve_models(file, folder, models)
 
-    def _plan_memory(self, file: BlockFile) -> MemoryPlan:
-        return plan_memory(self.memory_limit, file.shape[1], file.largest_block, len(file))
-
     def _solve_models(self, file: BlockFile, folder: Path, models: list[Self]) -> list[LinearSolution]:
         self.n_samples_fit_: int = file.shape[0]
-        block_bytes = self._plan_memory(file).working_set_block_bytes
+        block_bytes = plan_memory(self.memory_limit, file.shape[1], file.largest_block, len(file)).working_set_block_bytes
         options = LinearOptions(float(self.tol), int(self.max_iter), block_bytes, bool(self.verbose))
         losses, resumable = [self._make_loss(model.C, file) for model in models], self.work_folder is not None
         if resumable:

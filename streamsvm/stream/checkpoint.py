@@ -149,8 +149,8 @@ class Checkpoints(Closeable):
     """Name of the store in messages."""
     group: str | None = None
     """The consumer group whose offsets are committed with checkpoints; None without a group."""
-    _trusted: bool
-    _trust_advice: str  # how to trust classes of the user, in messages
+    _trusted: bool = False
+    _trust_advice: str = ""  # how to trust classes of the user, in messages
     _default_keep = 2
     _retention: Mapping[str, float] = {}  # the values of ``keep`` and ``keep_every`` that are set; checkpoints save them
 

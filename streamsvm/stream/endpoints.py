@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NotRequired, Self, TypedDict
 
 from streamsvm.files.messages import short_repr
@@ -275,21 +276,11 @@ class WrappedSource(Source):
         chunk = self._source.read(max_rows)
         return self._change_chunk(chunk) if chunk else chunk
 
-    @property
-    def columns(self) -> Sequence[str]:  # type: ignore[override]
-        return self._source.columns
-
-    @property
-    def position(self) -> Position:
-        return self._source.position
+    # These change while the source is read.
+    columns: Any = property(attrgetter("_source.columns"))
+    position: Any = property(attrgetter("_source.position"))
+    is_connected: Any = property(attrgetter("_source.is_connected"))
+    event_time: Any = property(attrgetter("_source.event_time"))
 
     def skip_columns(self, names: Sequence[str]) -> None:
         self._source.skip_columns([name for name in names if name != self.weight])
-
-    @property
-    def is_connected(self) -> bool:
-        return self._source.is_connected
-
-    @property
-    def event_time(self) -> float | None:
-        return self._source.event_time
