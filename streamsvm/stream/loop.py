@@ -154,6 +154,7 @@ class LearningLoop(StreamLoop):
     """
 
     _learns = _needs_labels = True
+    _saves_unlearned = False
 
     def __init__(
         self,
@@ -333,10 +334,6 @@ class LearningLoop(StreamLoop):
             self._pipeline = ValidatingPipeline(self.model.clone())
             self._set_column_order()
             self._process = self._make_row_processor()
-
-    @property
-    def _is_worth_saving(self) -> bool:
-        return self.learned > 0
 
     def _make_checkpoint_parts(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         facts = {

@@ -61,6 +61,7 @@ class ResumableRun:
 
     _pipeline: ValidatingPipeline
     _uses_batches: bool
+    _saves_unlearned = True  # whether there are results to save before a row was learned
 
     def __init__(
         self,
@@ -170,7 +171,9 @@ class ResumableRun:
         results to save. With ``always=True``, write it even without new rows, for a source whose position has changed although it
         returned no rows. ``position`` is an earlier position of the source; None: its current one.
         """
-        if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._is_worth_saving)):
+        if self._checkpoints is not None and (
+            always or (self._saved_rows != self.rows and (self.learned or self._saves_unlearned))
+        ):
             self._save_checkpoint(self._checkpoints, position)
 
     def write_checkpoint_if_due(self) -> None:
@@ -181,7 +184,7 @@ class ResumableRun:
             return
         seconds = time.monotonic() - self._save_time
         is_due = self.rows % self._checkpoint_every == 0 or seconds >= self._checkpoint_seconds
-        if seconds >= self._max_checkpoint_seconds or (is_due and self._is_worth_saving):
+        if seconds >= self._max_checkpoint_seconds or (is_due and (self.learned or self._saves_unlearned)):
             self._save_checkpoint(self._checkpoints)
 
     def close_sinks(self) -> None:
@@ -315,11 +318,6 @@ class ResumableRun:
     def _current_place(self) -> str:
         """The source's name, and the line, offset or number of the current row in it, for messages."""
         return self.source.name if self._chunk is None else self._chunk.place(self._row_index)
-
-    @property
-    def _is_worth_saving(self) -> bool:
-        """Whether the run has results to save in a checkpoint, such as learned rows."""
-        return True
 
     def _check_no_feedback(self, **outputs: object) -> None:
         """Raise a StreamError if the source reads from one of the ``outputs`` (sinks or a checkpoint store, by name), because the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -60,6 +60,8 @@ class StreamLoop(ResumableRun):
     _field_names: tuple[str, ...] = ("row", "y_pred", "y_true", "probability")  # the standard fields of predictions
     _learns = False
     _needs_labels = False  # whether a row without a usable label is refused, and a run without labels is an error
+    #: The `DelayedLabels` of a loop whose labels come from another stream.
+    delayed: Any = None
 
     def __init__(
         self,
@@ -133,11 +135,6 @@ class StreamLoop(ResumableRun):
         """The river metric object over the last ``window`` rows, of the first metric if the loop has several."""
         return self._scores.first.windowed
 
-    @property
-    def _delayed_counts(self) -> Mapping[str, int] | None:
-        """Number of rows and labels of two streams by their state, such as ``joined``; None without a stream of labels."""
-        return None
-
     def _make_progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
         return Progress(
             rows=self.rows,
@@ -154,7 +151,7 @@ class StreamLoop(ResumableRun):
             scores=self._make_score_reports(),
             columns=self.columns,
             schema_changes=dict(self.schema.changes),
-            delayed=self._delayed_counts,
+            delayed=None if self.delayed is None else self.delayed.counts,
             drifts=None if self.drift is None else self.drift.drifts,
             rows_per_second=rows_per_second,
             seconds=seconds,

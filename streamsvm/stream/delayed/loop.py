@@ -86,6 +86,7 @@ class DelayedLearningLoop(LearningLoop):
     abstained: int
     empty: int
     _field_names = (*LearningLoop._field_names, "key")
+    _saves_unlearned = True
 
     def __init__(
         self,
@@ -206,10 +207,6 @@ class DelayedLearningLoop(LearningLoop):
             "than the pause. This warning is not repeated"
         )
 
-    @property
-    def _is_worth_saving(self) -> bool:
-        return True
-
     def _check_end(self) -> None:
         """Check the finished run: raise StreamError if both streams were empty, and warn if no row was joined yet."""
         if not self.rows:
@@ -231,10 +228,6 @@ class DelayedLearningLoop(LearningLoop):
     def _make_checkpoint_parts(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         model, parts, facts = super()._make_checkpoint_parts()
         return model, parts | {"waiting": self.delayed.serialise_entries()}, facts | {"delayed": self.delayed.state}
-
-    @property
-    def _delayed_counts(self) -> Mapping[str, int]:
-        return self.delayed.counts
 
 
 #: If one message expires at least this many rows and labels, and half of all that are waiting, a clock is probably wrong.
