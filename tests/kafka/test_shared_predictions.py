@@ -94,7 +94,8 @@ def test_kills(bootstrap, new_topic, topic, model, tmp_path, case):
     place = {"topic": f"kafka://{bootstrap}/{new_topic(**{'cleanup.policy': 'compact'})}", "folder": str(tmp_path / "state")}
     words = [command, topic.url, "--group", group, *(learn if command == "learn" else ["--model", str(model)])]
     words += ["--to", f"kafka://{bootstrap}/{out}" if to == "topic" else str(tmp_path / "out.csv"), "--columns", "id:drop"]
-    words += ["--checkpoint-every", "20", *(["--checkpoint", place[checkpoints]] if checkpoints else [])]
+    # A divisor of the numbers of rows: an open transaction hides all that is behind it, for 30 s where no more rows come.
+    words += ["--checkpoint-every", "10", *(["--checkpoint", place[checkpoints]] if checkpoints else [])]
     processes = []
 
     def start():
