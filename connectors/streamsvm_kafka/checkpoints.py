@@ -89,6 +89,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
     """
 
     path: str
+    max_seconds: float | None = None
     _trust_advice = "TopicCheckpoints(..., trusted=True)"
     _default_keep = 1
 
@@ -112,17 +113,11 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         self._topic, self._name, self._trusted = topic, name, trusted
         self._connection = Connection(bootstrap, client)
         self._seconds = transaction_seconds
-        self._has_sinks = False
         self._copies: list[SavedCheckpoint] | None = None  # the kept ones, newest first; None if they were not requested yet
         ensure_model_topic(self._connection, topic, self._place)
         # Fence other processes before anything is read, so that no newer checkpoint can be missed.
         self._transaction = Transaction(self._connection, f"streamsvm-{topic}-{name}", self.path, transaction_seconds)
         self._transaction.partitions_for(topic)  # so that the first checkpoint need not request them
-
-    @property
-    def max_seconds(self) -> float | None:
-        """Maximum time in seconds between two checkpoints: half of the transaction timeout, or None if no sink was opened."""
-        return self._seconds / 2.0 if self._has_sinks else None
 
     def open_sink(self, topic: str) -> KafkaSink:
         """Return a sink that writes to another ``topic`` of the same cluster. Its messages belong to the same transaction as the
@@ -143,7 +138,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
                 f"kafka://{self._connection.bootstrap}/{topic} takes messages of up to {limit} bytes, and in a transaction they "
                 f"are sent in batches of up to {BATCH_BYTES}. {SIZE_ADVICE}"
             )
-        self._has_sinks = True
+        self.max_seconds = self._seconds / 2.0
         return KafkaSink.from_sender(self._transaction, self._connection, topic)
 
     def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> str:

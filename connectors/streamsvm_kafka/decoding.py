@@ -247,7 +247,7 @@ class MessageSource(Source):
         return chunk
 
     @property
-    def event_time(self) -> float | None:
+    def event_time(self) -> float | None:  # type: ignore[override]
         return None if self._newest_timestamp < 0 else self._newest_timestamp / 1000
 
     def _decode_table(self, codec: TableCodec, messages: Messages) -> PartlyReadMessage:

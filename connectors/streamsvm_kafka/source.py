@@ -245,7 +245,7 @@ class KafkaSource(MessageSource):
         return self._reader.compute_lag()
 
     @property
-    def is_connected(self) -> bool:
+    def is_connected(self) -> bool:  # type: ignore[override]
         return self._consumer.is_connected
 
     def on_checkpoint(self) -> None:

@@ -215,6 +215,8 @@ class Ensemble(ScalingEstimator):
     _rule = Rule(ensemble.learn_one, STATE, _STATE_RANGES)
     _output_function = staticmethod(ensemble.compute_output)
     _has_targets = False
+    #: The factor that converts errors of standardised targets to the original unit of the target; 1 in classification.
+    _error_unit: ClassVar[float] = 1.0
     #: The specifications of the experts, by effort.
     _specs_by_effort: ClassVar[Mapping[str, tuple[Expert, ...]]]
     #: The compiled module that combines the experts' predictions.
@@ -388,11 +390,6 @@ class Ensemble(ScalingEstimator):
             "experts, and there are no rows to fit a new stack to. To merge models, use BSGDClassifier or BSCAClassifier, their "
             "regressors, or a linear learner (--learner bsgd, bsca or linear)"
         )
-
-    @property
-    def _error_unit(self) -> float:
-        """The factor that converts errors of standardised targets to the original unit of the target; 1 in classification."""
-        return 1.0
 
     @property
     def active_combiner(self) -> str:

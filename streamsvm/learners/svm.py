@@ -189,7 +189,7 @@ class SVMRegressor(OnlineRegressor, Ensemble):
         self.expect_scaled_targets()  # this model scales targets itself
 
     @property
-    def _error_unit(self) -> float:
+    def _error_unit(self) -> float:  # type: ignore[override]
         """The standard deviation of the targets: the factor that converts errors of standardised targets to the original unit of
         the target.
         """

@@ -82,6 +82,8 @@ class TunedThresholdClassifier(ClassifierWrapper):
     0.16
     """
 
+    _multiclass = False  # it has a single threshold, for two labels; river reads this attribute
+
     def __init__(
         self,
         classifier: base.Classifier,
@@ -108,11 +110,6 @@ class TunedThresholdClassifier(ClassifierWrapper):
         self._threshold_index = _STEPS_PER_SIDE
         # Decayed counts [negative or positive class, number of thresholds that are at most the row's probability].
         self._counts = np.zeros((2, len(THRESHOLDS) + 1))
-
-    @property
-    def _multiclass(self) -> bool:
-        """False: this wrapper supports two labels only, because it has a single threshold. River reads this attribute."""
-        return False
 
     @property
     def threshold(self) -> float:

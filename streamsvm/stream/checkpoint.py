@@ -149,6 +149,8 @@ class Checkpoints(Closeable):
     """Name of the store in messages."""
     group: str | None = None
     """The consumer group whose offsets are committed with checkpoints; None without a group."""
+    max_seconds: float | None = None
+    """Maximum number of seconds between two checkpoints in this store; None for unlimited."""
     _trusted: bool = False
     _trust_advice: str = ""  # how to trust classes of the user, in messages
     _default_keep = 2
@@ -174,11 +176,6 @@ class Checkpoints(Closeable):
         keep, seconds = self._retention.get("keep", self._default_keep), self._retention.get("keep_every", math.inf)
         newest = {*{one.time // seconds: one.rows for one in reversed(saved)}.values()}
         return [one for number, one in enumerate(saved) if number < keep or one.rows in newest]
-
-    @property
-    def max_seconds(self) -> float | None:
-        """Maximum number of seconds between two checkpoints in this store; None for unlimited."""
-        return None
 
     def try_open_sink(self, url: str, options: Mapping[str, Any] | None = None) -> Sink | None:  # noqa: ARG002
         """Open the sink at ``url`` so that its records become visible only with the next checkpoint (as in a Kafka transaction),

@@ -119,6 +119,10 @@ class Source(Closeable):
     """Whether rows are messages with a key and a timestamp (`Chunk.get_key_and_time`, `Chunk.messages`)."""
     start_can_change: bool = False
     """Whether the first row depends on the time of opening, as with a topic. Loops then save the start before they read a row."""
+    is_connected: bool = True
+    """Whether rows can arrive: False while no broker of a topic responds. You can read it from any thread."""
+    event_time: float | None = None
+    """Time of the newest row that was read, in seconds since 1970; None if rows have no time."""
     start: str | None = None
     """Where the user wants to begin, such as ``"earliest"``. A run whose checkpoint is of another stream then begins there, and
     keeps the model; with None, that is an error."""
@@ -190,16 +194,6 @@ class Source(Closeable):
 
     def lag(self) -> dict[Any, int] | None:
         """Return the number of unread rows (the consumer lag) of each partition of this stream; None if it is unknown."""
-        return None
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether rows can arrive: False while no broker of a topic responds. You can call it from any thread."""
-        return True
-
-    @property
-    def event_time(self) -> float | None:
-        """Time of the newest row that was read, in seconds since 1970; None if rows have no time."""
         return None
 
     def stop(self) -> None:

@@ -165,7 +165,7 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
     _uses_votes = True
 
     @property
-    def _value_sign(self) -> float:
+    def _value_sign(self) -> float:  # type: ignore[override]
         """The factor, 1 or -1, between our decision values and scikit-learn's. It is 1 for two classes and -1 for more, because
         scikit-learn's values are then positive for the first class of a pair, and ours for the second.
         """

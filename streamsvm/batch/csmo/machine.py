@@ -131,12 +131,8 @@ class CSMO(KernelMachine):
 
     # Attributes as scikit-learn has them --------------------------------------------------------------------------------------
 
-    @property
-    def _value_sign(self) -> float:
-        """The factor, 1 or -1, between our decision values, intercepts and coefficients and those with scikit-learn's sign
-        convention.
-        """
-        return 1.0
+    #: The factor, 1 or -1, between our decision values, intercepts and coefficients and those with scikit-learn's signs.
+    _value_sign = 1.0
 
     def _match_sparsity(self, values: np.ndarray) -> Any:
         """Return ``values`` as a CSR array if the model's support vectors are sparse, and otherwise unchanged, as scikit-learn

@@ -278,12 +278,12 @@ class JoinedSource(Source):
         return lags
 
     @property
-    def is_connected(self) -> bool:
+    def is_connected(self) -> bool:  # type: ignore[override]
         """Whether rows and labels can arrive: False while no broker responds for one of the two streams."""
         return all(source.is_connected for source in self._sources)
 
     @property
-    def event_time(self) -> float | None:
+    def event_time(self) -> float | None:  # type: ignore[override]
         """Event time of the newest row or label that was read, in seconds since 1970; None before the first one."""
         return finite_or_none(max(self._last_times))
 

@@ -74,6 +74,14 @@ class Score(Resumable):
     """Whether it distinguishes one positive label from all others."""
     accepts_positive_label: bool = False
     """Whether the user may specify a positive label."""
+    value: float = math.nan
+    """The metric over all rows so far; NaN if it is undefined."""
+    windowed_value: float = math.nan
+    """The metric over the last ``window`` rows; NaN if it is undefined."""
+    has_rows: bool
+    """Whether at least one row was added to this metric."""
+    table: list[list[Any]] | None = None
+    """The cells of this metric, as a list of rows, if it is a table such as a confusion matrix; None if it is a number."""
 
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
         """Update the metric with the true labels ``ys`` of some rows and their predictions. ``predicted`` has the predicted
@@ -82,21 +90,6 @@ class Score(Resumable):
 
         Rows without a prediction (None, or no probabilities) are ignored, as in river's ``evaluate``.
         """
-        raise NotImplementedError
-
-    @property
-    def value(self) -> float:
-        """The metric over all rows so far; NaN if it is undefined."""
-        return math.nan
-
-    @property
-    def windowed_value(self) -> float:
-        """The metric over the last ``window`` rows; NaN if it is undefined."""
-        return math.nan
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether at least one row was added to this metric."""
         raise NotImplementedError
 
     def resize_window(self, state: Any) -> Any:
@@ -109,11 +102,6 @@ class Score(Resumable):
         baselines.
         """
         return ()
-
-    @property
-    def table(self) -> list[list[Any]] | None:
-        """The cells of this metric, as a list of rows, if it is a table such as a confusion matrix; None if it is a number."""
-        return None
 
 
 class TableScore(Score):

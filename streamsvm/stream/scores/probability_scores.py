@@ -47,7 +47,7 @@ class ProbabilityScore(Score):
         return format_score(self.name, self.parameters, self.window, self._positive)
 
     @property
-    def has_rows(self) -> bool:
+    def has_rows(self) -> bool:  # type: ignore[override]
         return self._rows > 0
 
     def _positive_probability(self, probabilities: Mapping[Any, Any]) -> Any:
@@ -96,11 +96,11 @@ class RankScore(ProbabilityScore):
         self._last.extend(p.tolist())
 
     @property
-    def value(self) -> float:
+    def value(self) -> float:  # type: ignore[override]
         return self.windowed_value if self._rows == len(self._last) else self._compute_score(self._ranks.counts)
 
     @property
-    def windowed_value(self) -> float:
+    def windowed_value(self) -> float:  # type: ignore[override]
         probabilities, positive = list(self._last), list(self._last_positive)
         n = min(len(probabilities), len(positive))  # they may differ while another thread adds rows
         is_positive = np.array(positive[len(positive) - n :], bool)
@@ -156,7 +156,7 @@ class Thresholds(RankScore):
     """
 
     @property
-    def table(self) -> list[list[Any]]:
+    def table(self) -> list[list[Any]]:  # type: ignore[override]
         rows = evaluate_thresholds(self._ranks.counts, _THRESHOLDS)
         names = [f"{p:g}" if p in _THRESHOLDS else f"{float(_ROUNDED_DOWN.create_decimal(p)):g} (best F1)" for p, *_ in rows]
         return [
@@ -170,6 +170,8 @@ class LossScore(ProbabilityScore):
 
     _saved_attributes = ("_rows", "_last", "_total", "_is_multiclass", "_shares", "_last_shares")
     _newer_attributes = frozenset({"_last_shares"})
+    _loss_unit: float = 1.0
+    """The factor that turns the mean loss into the value of the metric."""
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
         super().__init__(window, positive)
@@ -210,16 +212,11 @@ class LossScore(ProbabilityScore):
         self._last_shares.extend(self._shares.add_many(ys, self._compute_losses))
 
     @property
-    def _loss_unit(self) -> float:
-        """The factor that turns the mean loss into the value of the metric; 1 by default."""
-        return 1.0
-
-    @property
-    def value(self) -> float:
+    def value(self) -> float:  # type: ignore[override]
         return self._loss_unit * self._total / self._rows if self._rows else math.nan
 
     @property
-    def windowed_value(self) -> float:
+    def windowed_value(self) -> float:  # type: ignore[override]
         losses = list(self._last)
         return self._loss_unit * math.fsum(losses) / len(losses) if losses else math.nan
 
@@ -272,7 +269,7 @@ class BrierScore(LossScore):
         return np.maximum(squares - p * p, 0.0) + (1.0 - p) * (1.0 - p)
 
     @property
-    def _loss_unit(self) -> float:
+    def _loss_unit(self) -> float:  # type: ignore[override]
         return 1.0 if self._is_multiclass else 0.5
 
 
@@ -323,11 +320,11 @@ class Calibration(TableScore):
             sums += np.bincount(bins, weights, _N_BINS).astype(np.int64)
 
     @property
-    def has_rows(self) -> bool:
+    def has_rows(self) -> bool:  # type: ignore[override]
         return bool(self._sums[0].any())
 
     @property
-    def table(self) -> list[list[Any]]:
+    def table(self) -> list[list[Any]]:  # type: ignore[override]
         table: list[list[Any]] = [["probability", "expected", "right", "rows"]]
         for i, (n_rows, units, n_right) in enumerate(self._sums.T.tolist()):
             if n_rows:

@@ -262,15 +262,15 @@ class RiverScore(Score):
                 self.windowed.update(*arguments)
 
     @property
-    def has_rows(self) -> bool:
+    def has_rows(self) -> bool:  # type: ignore[override]
         return len(self.windowed if self._is_matrix_metric else self.windowed.window) > 0
 
     @property
-    def value(self) -> float:
+    def value(self) -> float:  # type: ignore[override]
         return _get_value(self.metric)
 
     @property
-    def windowed_value(self) -> float:
+    def windowed_value(self) -> float:  # type: ignore[override]
         return _get_value(self.windowed)
 
     def compute_baselines(self, is_windowed: bool) -> Baselines:

@@ -54,7 +54,7 @@ class LabelTable(TableScore):
                 self._pairs[self._number_label(y), self._number_label(label)] += count
 
     @property
-    def has_rows(self) -> bool:
+    def has_rows(self) -> bool:  # type: ignore[override]
         return bool(self._pairs)
 
     def _choose_labels(self) -> tuple[list[int], dict[int, Any]]:
@@ -79,7 +79,7 @@ class ConfusionMatrix(LabelTable):
     """
 
     @property
-    def table(self) -> list[list[Any]]:
+    def table(self) -> list[list[Any]]:  # type: ignore[override]
         shown, labels = self._choose_labels()
         positions = {number: i for i, number in enumerate(shown)}
         names = [labels[number] for number in shown]
@@ -108,7 +108,7 @@ class ClassificationReport(LabelTable):
     """
 
     @property
-    def table(self) -> list[list[Any]]:
+    def table(self) -> list[list[Any]]:  # type: ignore[override]
         shown, labels = self._choose_labels()
         correct: Counter[int] = Counter()
         predictions: Counter[int] = Counter()
