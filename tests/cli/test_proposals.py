@@ -83,14 +83,27 @@ def test_proposed_options_for_a_column_work(file, call, kind, values, served):
     [
         (["31.12.2024", "30.11.2024"], "at:date", "--columns at:date=%d.%m.%Y"),
         (["2024-12-31", "never"], "at:date", "--missing never"),
-        (["2024-12-31", "n\u200b"], "at:date", "--columns at:date=FORMAT"),  # which cannot be written
-        (["1st", "2nd", "3rd", "4th"], "at:date", "--columns at:date=FORMAT"),
         (["2024-12-31"], "at:date=%d.%m.%Y", "--columns at:date"),
     ],
 )
 def test_proposals_respect_given_flags(file, call, cells, flags, served):
     path = file("rows.csv", "at,y", *(f"{cell},{i % 2}" for i, cell in enumerate(cells)))
     assert call("learn", path, "--label", "y", "--columns", flags, "--ask", status=1).stderr.endswith(f"Try: {served}\n")
+
+
+@pytest.mark.parametrize("cells", [["2024-12-31", "n\u200b"], ["1st", "2nd", "3rd", "4th"]])
+def test_texts_that_no_flag_would_read_as_dates_are_refused(file, call, cells):
+    path = file("rows.csv", "at,y", *(f"{cell},{i % 2}" for i, cell in enumerate(cells)))
+    call("learn", path, "--label", "y", "--columns", "at:date", "--ask", status=1, says="the format of that column (ISO 8601)")
+
+
+@pytest.mark.parametrize("text", ["x{}", "12/{:02}/2024"])
+def test_dates_with_texts_among_them_are_read_as_the_flag_says(file, call, text):
+    cells = [text.format(10 + i) if i % 10 == 9 else f"2024-01-{10 + i % 20}" for i in range(200)]
+    path = file("rows.csv", "at,y", *(f"{cell},{i % 2}" for i, cell in enumerate(cells)))
+    end = call("learn", path, "--label", "y", "--columns", "at:date", "--on-error", "skip", "--quiet").end
+    assert end["learned"] == 180
+    assert end["refused"] == {"not a number": 20}
 
 
 def test_a_number_that_counts_up_is_an_id_unless_it_is_said_to_be_a_number(file, call):

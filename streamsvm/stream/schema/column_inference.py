@@ -359,7 +359,7 @@ def are_epochs(values: Sequence[Any]) -> bool:
 
 def find_invalid_dates(name: str, values: Sequence[Any], date_format: str | None) -> tuple[str, dict[str, Any]]:
     """Check that the values of a date column fit its ``date_format`` (strptime format; None: ISO 8601). If some do not, returns a
-    note for the user and the options that would read them. Returns an empty note and no options if all fit.
+    note for the user and the options that would read all of them, if any. Returns an empty note and no options if all fit.
     """
     invalid = [value for value in values if isinstance(value, str) and value.strip() and not is_date(value.strip(), date_format)]
     if date_format is None or date_format in UNITS:
@@ -369,12 +369,13 @@ def find_invalid_dates(name: str, values: Sequence[Any], date_format: str | None
     note = f"{invalid[0]!r} is not written as {date_format or 'ISO 8601'}"
     texts = list(dict.fromkeys(value.strip() for value in invalid))
     unusual = [text for text in texts if text.lower() not in _USUAL_MARKERS]
-    formats = infer_date_formats(unusual) if unusual else []
-    if not formats and len(unusual) <= _MAX_UNUSUAL_MARKERS and all(map(_fits_into_flag, unusual)):
+    are_dates = bool(unusual) and bool(infer_date_formats(unusual))
+    if len(unusual) <= _MAX_UNUSUAL_MARKERS and all(map(_fits_into_flag, unusual)) and not are_dates:
         return note, {"missing": texts}
-    usual = [text for text in texts if text not in unusual]
-    kind = format_date_kind(formats[0] if formats else "FORMAT")
-    return note, make_kind_option(name, kind) | ({"missing": usual} if usual else {})
+    usual = {text for text in texts if text not in unusual}
+    formats = infer_date_formats([value for value in values if str(value).strip() not in {"", *usual}])
+    options = make_kind_option(name, format_date_kind(formats[0])) if formats else {}
+    return note, options | ({"missing": sorted(usual)} if usual else {})
 
 
 def infer_date_formats(values: Sequence[Any]) -> list[str | None]:
