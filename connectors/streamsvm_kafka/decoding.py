@@ -157,6 +157,7 @@ class MessageSource(Source):
 
     has_messages = True
     start_can_change = True
+    event_time: float | None = None
 
     def __init__(self, name: str, topic: str, codec: MessageCodec) -> None:
         self.name: str = name
@@ -165,7 +166,6 @@ class MessageSource(Source):
         self.has_names: bool = codec.has_names
         self._has_tables = isinstance(codec, TableCodec)  # many rows in each message
         self._partly_read: PartlyReadMessage | None = None
-        self._newest_timestamp: int = -1  # milliseconds since 1970; negative if no message has one
         self.set_message_columns(())
         # By partition: the offset of the message within which a checkpoint was written, and the number of its learned rows.
         self._rows_to_skip: dict[int, tuple[int, int]] = {}
@@ -232,8 +232,8 @@ class MessageSource(Source):
         if self._partly_read is None:
             if (messages := self._next_messages(1 if self._has_tables else max_rows)) is None:
                 return None
-            if len(messages):
-                self._newest_timestamp = max(self._newest_timestamp, int(messages.timestamps.max()))
+            if len(messages) and (newest := int(messages.timestamps.max())) >= 0:  # negative if no message has a time
+                self.event_time = max(self.event_time or 0.0, newest / 1000)
             if not isinstance(self.codec, TableCodec) or not len(messages):
                 return MessageChunk(self, messages)
             try:
@@ -245,10 +245,6 @@ class MessageSource(Source):
         if self._partly_read.n_read == len(self._partly_read.rows):
             self._partly_read = None
         return chunk
-
-    @property
-    def event_time(self) -> float | None:  # type: ignore[override]
-        return None if self._newest_timestamp < 0 else self._newest_timestamp / 1000
 
     def _decode_table(self, codec: TableCodec, messages: Messages) -> PartlyReadMessage:
         """Decode a Kafka message that contains many rows, the only one in ``messages``. Return an object from which its rows are
