@@ -124,15 +124,16 @@ class SchemaWatch(Resumable):
                 n = len(values)
             if n:  # whether a column without values is in a table may depend on the chunk
                 self._counts[key] += n
-            for value in values:
-                word, bit = divmod(zlib.crc32(str(value).encode("utf-8", "replace")) % (_WORDS * _BITS), _BITS)
-                if kind == CATEGORY and not self._known[name, word] >> bit & 1:
-                    self._latest[name, word] |= 1 << bit
-                    self._counts["unknown", name] += 1
-                elif kind in (NUMBER, DATE) and isinstance(
-                    value if encoder is None else parser.get_value_parser(name)(value), str
-                ):
-                    self._counts["unknown", name] += 1
+            if kind == CATEGORY:
+                for text, count in Counter(map(str, values)).items():
+                    word, bit = divmod(zlib.crc32(text.encode("utf-8", "replace")) % (_WORDS * _BITS), _BITS)
+                    if not self._known[name, word] >> bit & 1:
+                        self._latest[name, word] |= 1 << bit
+                        self._counts["unknown", name] += count
+            elif kind in (NUMBER, DATE) and values:
+                parsed = values if encoder is None else map(parser.get_value_parser(name), values)
+                if n_texts := sum(isinstance(value, str) for value in parsed):
+                    self._counts["unknown", name] += n_texts
 
     def _compare_window(self, header: Sequence[str]) -> dict[tuple[str, str], str]:
         """Compare the current window with those before, and begin a new one. Return a text for each change, by its kind and the
