@@ -252,18 +252,15 @@ class LearnJob(StreamJob):
             raise CommandError(f"the model has learned the column {self.label!r}, so it cannot be the label: leave --label out")
         pairs = ("threshold", "costs"), ("drift", "on_drift")
         replaced = {name for pair in pairs if flags.keys() & {*pair} for name in pair}  # a flag replaces both of a pair
-        kept = {name: old[name] for name, kind in _KEPT_FLAGS.items() if type(old.get(name)) is kind and name not in replaced}
-        kept |= {"learner": ANOMALY} if is_detector else {}
+        kept: dict[str, Any] = {"learner": ANOMALY} if is_detector else {}
+        kept |= {name: old[name] for name, kind in _KEPT_FLAGS.items() if type(old.get(name)) is kind and name not in replaced}
         if "learner" in flags and "learner" in kept:  # settings of the same learner that were left out stay
             (old_name, old_settings), (name, settings) = map(split_learner, (str(kept["learner"]), flags["learner"]))
             by_key = {text.partition("=")[0].strip(): text for text in [*old_settings * (name == old_name), *settings]}
             flags["learner"] = ",".join([name, *by_key.values()])
         kept |= flags
-        weight = saved.header.get("weight")  # the loop refuses one that is not a text
-        kept |= {
-            "label": self.label or read_saved_label(saved),
-            "weight": self.weight or (weight if type(weight) is str else None),
-        }
+        weight = self.weight or saved.header.get("weight")  # the loop refuses one that is not a text
+        kept |= {"label": self.label or read_saved_label(saved), "weight": weight if type(weight) is str else None}
         with as_command_error("the flags in the checkpoint are invalid: ", ValueError):
             job = replace(self, **kept, regression=is_regressor, keeps_positive="positive" not in flags)
         return job, not flags.keys() & {*_MODEL_FLAGS}

@@ -135,8 +135,9 @@ class CheckpointFolder(Checkpoints):
             data = self._serialize(model, state, facts, rows, position)
             write_file(path, data)
             self._valid_files[path] = read_file_state(path)
-            self._set_aside(rows)
-            self._prune_folder(rows)
+            if self._is_owned:  # else another process may have written checkpoints of more rows meanwhile
+                self._set_aside(rows)
+                self._prune_folder(rows)
         except (ModelFileError, OSError) as error:
             self._check_owned(path)  # a process that takes over may have removed the partial file
             text = error if isinstance(error, ModelFileError) else error.strerror

@@ -120,15 +120,15 @@ class RefusedRowHandler(Resumable):
         """Write a refused row to the dead-letter sink, if there is one, without counting it. ``row`` is its number, ``place`` its
         line or offset, ``raw`` its bytes or Python object, ``kind`` the short reason, and ``reason`` the message.
         """
-        self.open()
+        self.open(row)
         if self._sink is not None:
             time = datetime.now(UTC).isoformat(timespec="milliseconds")
             n, text, encoding = _encode_raw(raw)
             letter = DeadLetter(row=row, place=place, kind=kind, reason=reason, time=time, bytes=n, raw=text, encoding=encoding)
             self._sink.write(letter)
 
-    def open(self) -> None:
-        """Open the dead-letter sink, if there is one and it is not open, and continue it at the saved position, if any."""
+    def open(self, row: int) -> None:
+        """Open the dead-letter sink before ``row``, if there is one and it is not open, and continue it at the saved position."""
         if self._sink is None and (self._sink_spec or self._user_sink is not None):
             self._sink = open_sink(self._sink_spec) if self._user_sink is None else self._user_sink
             if self._position is not None and self._sink.owns(self._position):
@@ -136,7 +136,7 @@ class RefusedRowHandler(Resumable):
             elif self._position is not None:
                 text = f"refused rows are written here; earlier ones are in {describe_place(self._position)}"
                 report_change(self._sink.name, "dead letters", text)
-                self._sink.begin(self._recent_row + 1)
+                self._sink.begin(row)
 
     def flush(self) -> Any:
         """Make the written dead letters durable, and return the sink's position after them, for a checkpoint; None if there are

@@ -204,7 +204,7 @@ class ResumableRun:
             raise ValueError(f"max_rows must be at least 0, not {max_rows}")
         try:
             self._running = True
-            self._refusals.open()
+            self._refusals.open(self.rows)
             self._check_no_feedback(refused=self._refusals.sink)
             progress = self._run_chunks(None if max_rows is None else self.rows + max_rows, is_final)
         except BaseException:  # also Ctrl-C: the model may have learned half a row

@@ -214,7 +214,9 @@ class FileSink(Sink):
         """Prepare to write records from ``row`` on, in a run that has written to another sink before. If this file has records of
         earlier rows, it gets a number, so that they stay.
         """
-        self.seek({"name": self._file_name, "offset": 0, "tail_digest": None, "next_row": row})
+        files = map(self._get_part, itertools.count(1))
+        part = sum(1 for _ in itertools.takewhile(lambda file: file.exists() and _read_first_row(file) < row, files))
+        self.seek({"name": self._file_name, "offset": 0, "tail_digest": None, "part": part, "next_row": row})
 
     def seek(self, position: Position) -> None:
         """Truncate this file to ``position`` (a result of `flush`), so that a resumed run does not write lines twice, and delete

@@ -227,6 +227,14 @@ def test_a_model_without_labels_continues(call, work):
     call("learn", "next.csv", "--start-from", "old", "--checkpoint", "other", "--learner", "bsgd", status=1, says=said)
 
 
+def test_settings_of_a_detector_that_are_left_out_stay(call, work):
+    columns = ["--columns", "a:drop,c:category,y:drop"]
+    call("learn", "rows.csv", "--learner", "anomaly,nu=.2,budget=40", *columns, "--max-rows", FIRST, "--checkpoint", "state")
+    call("learn", "rows.csv", "--learner", "anomaly,budget=30", "--checkpoint", "state")
+    learner = find_learner(load()[0])
+    assert (learner.nu, learner.budget, learner.n_learned) == (0.2, 30, N)
+
+
 @pytest.mark.parametrize(("name", "value", "status"), [("metric", 3, 0), ("bound", "4", 0), ("interval", 7.0, 1)])
 def test_invalid_flags_in_a_checkpoint(name, value, status, call, work):
     call(*words("rows"), "--label", "y", "--max-rows", FIRST)

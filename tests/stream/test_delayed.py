@@ -150,6 +150,17 @@ def test_expired_rows_are_dead_letters(tmp_path):
         DelayedLearningLoop(join([], []), make_model(), delayed=DelayedLabels(expired="dead-letter"), on_error="skip")
 
 
+def test_dead_letters_of_expired_rows_stay_if_their_file_is_used_again(tmp_path):
+    rows, labels = [row(key, 10.0 * i) for i, key in enumerate("abcdef")], [label("a", 1.0)]
+    for name, n in (("x", 4), ("y", 2), ("x", 1)):
+        delayed = DelayedLabels(max_age=5.0, expired="dead-letter")
+        with CheckpointFolder(tmp_path / "state") as folder:
+            options = {"delayed": delayed, "checkpoints": folder, "on_error": tmp_path / f"{name}.jsonl"}
+            DelayedLearningLoop(join(rows, labels), make_model(), **options).run(n)
+    texts = [(tmp_path / name).read_text().splitlines() for name in ("x.000001.jsonl", "y.jsonl", "x.jsonl")]
+    assert [[json.loads(line)["row"] for line in lines] for lines in texts] == [[2], [3, 4], [5]]
+
+
 def test_a_row_refused_when_its_label_comes_is_settled(tmp_path):
     letters = tmp_path / "letters.jsonl"
     rows = [row("a", 0.0), row("b", 1.0), row("c", 2.0, a=2.0), row("d", 9.0), row("e", 10.0, a="word")]

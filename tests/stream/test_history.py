@@ -14,7 +14,16 @@ from checkpoints import save
 from lists import OF_RELEASE
 from refused import raises
 from streamsvm import BSGDClassifier
-from streamsvm.stream import CheckpointError, CheckpointFolder, FileSink, FollowedFolder, IterableSource, LearningLoop
+from streamsvm.files.model_file import write_file
+from streamsvm.stream import (
+    CheckpointError,
+    CheckpointFolder,
+    FileSink,
+    FollowedFolder,
+    IterableSource,
+    LearningLoop,
+    checkpoint_folder,
+)
 from streamsvm.stream.checkpoint import find_saved, list_history
 
 DAY = 86_400.0
@@ -115,6 +124,19 @@ def test_a_checkpoint_of_fewer_rows_is_the_newest(state, model):
         save(folder, model, 35)
         assert folder.newest().header["rows"] == 35
     assert rows_of(state) == [[35, 30, 20, 10], [60, 50, 40]]
+
+
+def test_a_process_that_was_replaced_while_it_wrote_sets_no_checkpoint_aside(tmp_path, model, monkeypatch):
+    def hang(file, data):
+        monkeypatch.undo()
+        with CheckpointFolder(tmp_path, take_over=True) as other:
+            save(other, model, 50)
+        write_file(file, data)
+
+    monkeypatch.setattr(checkpoint_folder, "write_file", hang)
+    with CheckpointFolder(tmp_path) as folder:
+        save(folder, model, 40)
+    assert rows_of(tmp_path) == [[50, 40], []]
 
 
 def test_a_period_keeps_its_newest_undamaged_checkpoint(state, model):

@@ -309,6 +309,19 @@ def test_a_file_with_the_name_of_standard_output(tmp_path, monkeypatch, capfdbin
     assert capfdbinary.readouterr().out == b'{"row": 0, "y_pred": 1}\n'
 
 
+@SUFFIXES
+def test_a_killed_run_that_has_begun_a_rotated_file_again_begins_it_once_more(tmp_path, suffix):
+    path = tmp_path / f"out.{suffix}"
+    with FileSink(path) as sink:
+        write_rows(sink, 0, 50)
+    for stop, end in ((300, crash), (150, FileSink.close)):  # the first run is killed before its first checkpoint
+        sink = FileSink(path, "1KB")
+        sink.begin(100)
+        write_rows(sink, 100, stop)
+        end(sink)
+    assert rows_of(sorted(tmp_path.iterdir())) == [*range(50), *range(100, 150)]
+
+
 def test_other_files_with_such_names_stay(tmp_path):
     for name, text in {"out.000001.csv": "id,cost\n1,2\n", "out.000003.csv": "row,y_pred\n1,2\n", "out.csv.bak": "x"}.items():
         (tmp_path / name).write_text(text)
