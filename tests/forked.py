@@ -84,7 +84,11 @@ class Command:
             self.stdin.close()
         with ThreadPoolExecutor(2) as pool:
             texts = [pool.submit(stream.read) if stream else None for stream in (self.stdout, self.stderr)]
-            self.wait(timeout)
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()  # else its output would not end
+                raise
             return tuple(text and text.result() for text in texts)
 
     def __enter__(self):

@@ -376,7 +376,7 @@ def list_history(path: Path) -> list[SavedCheckpoint]:
         match, state = _FILE_NAME.fullmatch(file.name), read_file_state(file)
         rows = int(match[1]) if match else read_header(file).get("rows") if file == path else None
         if isinstance(rows, int) and state is not None:  # else another process has just removed it, or it is only a model
-            is_aside, read = file.name.endswith(ASIDE_SUFFIX), partial(read_file, file)
+            is_aside, read = file != path and file.name.endswith(ASIDE_SUFFIX), partial(read_file, file)
             history.append(SavedCheckpoint(file, rows, state[0] / 1e9, state[2], is_aside, read, state))
     return sorted(history, key=lambda saved: (saved.is_aside, saved.rows), reverse=True)
 

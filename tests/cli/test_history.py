@@ -108,6 +108,15 @@ def test_a_copy_is_a_model(learn, tmp_path, call):
     call("checkpoints", tmp_path / "missing", status=1, says="name a folder or topic of checkpoints")
 
 
+def test_a_file_that_a_rollback_has_set_aside_can_be_copied(learn, tmp_path, call):
+    state, copy = tmp_path / "state", tmp_path / "old.ckpt"
+    learn(400)
+    call("rollback", state, "--to", 300)
+    (file,) = state.glob("*.aside")
+    assert " 400 rows " in call("checkpoints", file, "--copy", copy).stdout
+    assert copy.read_bytes() == file.read_bytes()
+
+
 def test_a_run_continues_from_its_copy(learn, tmp_path, call):
     state, copy = tmp_path / "state", tmp_path / "copy"
     copy.mkdir()
