@@ -187,6 +187,8 @@ class CheckpointFolder(Checkpoints):
         OSError
             A file cannot be renamed.
         """
+        # Opening this folder may have renamed it.
+        target = next((saved for saved in list_history(self.path) if saved.rows == target.rows), target)
         target.load()
         self._check_owned(self.path)
         self._set_aside(target.rows)
@@ -207,8 +209,7 @@ class CheckpointFolder(Checkpoints):
         """
         for saved in list_history(self.path):
             if saved.is_aside and saved.rows <= rows:
-                file = saved.name.with_suffix("")
-                saved.name.unlink() if file.exists() else saved.name.replace(file)
+                saved.name.unlink() if (file := saved.name.with_suffix("")).exists() else saved.name.replace(file)
                 sync_folder(self.path)
 
     def newest(self) -> Checkpoint | None:

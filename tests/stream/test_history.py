@@ -70,6 +70,13 @@ def test_a_checkpoint_that_was_removed_meanwhile_is_named(state):
     raises("checkpoint-000000000060.ckpt: No such file", saved.load, error=CheckpointError)
 
 
+def test_a_rollback_to_a_checkpoint_that_a_killed_one_had_set_aside(state):
+    file = state / "checkpoint-000000000030.ckpt"
+    file.rename(file.with_suffix(".ckpt.aside"))
+    roll_back(state, 30)
+    assert rows_of(state) == [[30, 20, 10], [60, 50, 40]]
+
+
 @pytest.mark.parametrize(
     ("keep", "keep_every", "kept"),
     [(1, None, [60]), (4, None, [60, 50, 40, 30]), (1, 3 * 3600.0, [60, 50, 30, 10]), (2, DAY, [60, 50]), (9, 1.0, None)],
