@@ -131,7 +131,8 @@ class DriftWatch(Resumable):
             self.is_reset_due = self.resets_model
             errors = {"recent_error": self._recent, "error": mean}
             fields = event("drift", source=self._name, row=row, drifts=self.drifts, **errors, reset=self.resets_model)
-            text = f"drift: the error was {mean:.4g}, and is {self._recent:.4g} of late"
+            digits = next(n for n in range(4, 18) if f"{mean:.{n}g}" != f"{self._recent:.{n}g}")
+            text = f"drift: the error was {mean:.{digits}g}, and is {self._recent:.{digits}g} of late"
             text += ". A new model begins" * self.resets_model
             logger.warning("%s, row %d: %s", self._name, row, text, extra=fields)
         self._sum, self._count, self._recent = 0.0, 0, 0.0

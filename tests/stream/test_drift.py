@@ -4,6 +4,7 @@ import io
 import json
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry, core, generate_latest
@@ -121,6 +122,20 @@ def test_rows_without_a_prediction_are_not_counted():
     for predicted in ("b", "a", None):
         watch.update("b", predicted, 0)
     assert (watch.state["count"], watch.state["sum"]) == (2, 1.0)
+
+
+def test_close_errors_have_the_digits_in_which_they_differ(caplog):
+    watch = DriftWatch(drift.NoDrift())
+    watch.start(linear_model.LinearRegression(), True, "rows")
+    watch.detector = SimpleNamespace(update=lambda error: None, drift_detected=True)
+    for recent, text in (
+        (0.50001, "was 0.5, and is 0.50001"),
+        (0.7, "was 0.5, and is 0.696"),
+        (0.5 + 1e-15, "was 0.5, and is 0.50"),
+    ):
+        watch._sum, watch._count, watch._recent = 0.5e6, 10**6, recent
+        watch.update(1.0, 0.5, 0)
+        assert f"drift: the error {text}" in caplog.messages[-1]
 
 
 def test_a_drift_is_logged_and_a_metric():
