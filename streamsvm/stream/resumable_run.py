@@ -227,24 +227,31 @@ class ResumableRun:
         if not self._has_started:
             self._has_started, self._save_time = True, time.monotonic()
         while not self._stopped and self.rows != last_row:
-            position = self.source.position if self.schema.stops_run else None
+            position, state = (self.source.position, self.schema.state) if self.schema.stops_run else (None, None)
             # Read the first row alone, because it may wait for the compiler, unless a later one may stop the run before it.
             n = 1 if self.rows == first_row and position is None else self._choose_chunk_rows(last_row)
             if (chunk := self.source.read(n)) is None:
                 if is_final and not self._stopped:
                     self._check_end()
                 break
-            if len(chunk):
-                self._chunk = chunk
-                is_batch = self._uses_batches and len(chunk) >= MIN_BATCH_ROWS
-                table = read_batch_table(chunk, self._pipeline) if is_batch else None
-                change = self.schema.add_chunk(self.source, chunk, table, self.rows, self._pipeline.table_encoder)
-                if change and self.schema.stops_run:
-                    self.write_checkpoint(position=position)
+            chunks: list[Chunk] = []
+            n_read = self.rows
+            while chunk:
+                chunks.append(chunk)
+                table = read_batch_table(chunk, self._pipeline) if self._uses_batches and len(chunk) >= MIN_BATCH_ROWS else None
+                change = self.schema.add_chunk(self.source, chunk, table, n_read, self._pipeline.table_encoder)
+                n, n_read = n - len(chunk), n_read + len(chunk)
+                if change and state is not None:
+                    self.schema.resume({**state, "stop_row": n_read})
+                    self.write_checkpoint(always=n_read != state["stop_row"], position=position)
                     raise StreamError(f"{change}. {_CHANGE_ADVICE.format(self.rows)}")
+                # The rows before which a run was stopped are all checked again before the first one is processed.
+                chunk = self.source.read(n) if n and n_read < self.schema.stop_row else None
+            for chunk in chunks:
+                self._chunk = chunk
                 self._process_chunk(chunk)
                 self._warn_after_chunk()
-            elif flushed_rows != self.rows:  # while the source is silent, others can read the outputs of all rows
+            if not chunks and flushed_rows != self.rows:  # while the source is silent, others can read the outputs of all rows
                 flushed_rows = self.rows
                 self._refusals.flush()
                 if self.sink is not None:

@@ -6,11 +6,13 @@ import json
 import math
 import random
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from river.datasets import synth
 
+from chunks import InChunks
 from lists import OF_RELEASE, pairs
 from saved import dumps
 from streamsvm import BSGDClassifier
@@ -230,6 +232,21 @@ def test_stop_ends_a_run_before_changed_rows_are_processed(tmp_path, open_rows, 
     assert loop.progress.rows == 4000
     if loops == "learner":
         assert dumps(loop.model) == dumps(reference.model)
+
+
+@pytest.mark.parametrize("n_first", [1, 100])
+def test_a_run_that_stopped_processes_none_of_the_rows_when_few_are_available_at_first(tmp_path, n_first):
+    rows, counts = make_rows(4000, rename), []
+    for _ in range(3):
+        source, sizes = InChunks(rows), itertools.chain([n_first], itertools.repeat(1000))
+        source.random = SimpleNamespace(randint=lambda _, n, sizes=sizes: min(n, next(sizes)))
+        source.read = lambda n, source=source: InChunks.read(source, n) or InChunks.read(source, n)
+        with CheckpointFolder(tmp_path / "state") as checkpoints:
+            loop = make_loop("learner", source, checkpoints=checkpoints, on_schema="stop")
+            with pytest.raises(StreamError, match=rf"'a' is gone.*The run stops after {3000 + n_first:,} rows"):
+                loop.run()
+            counts.append((loop.rows, checkpoints.newest().header["position"]))
+    assert counts == counts[:1] * 3
 
 
 def test_an_unknown_reaction_is_refused():

@@ -48,7 +48,7 @@ class SchemaWatch(Resumable):
     Parameters
     ----------
     on_schema
-        ``"warn"``; or ``"stop"`` to return to the state before a change, so that the next run finds it, too.
+        ``"warn"``, or ``"stop"`` if the run returns to the state before a change, so that the next run finds it, too.
 
     Attributes
     ----------
@@ -56,12 +56,15 @@ class SchemaWatch(Resumable):
         Whether ``on_schema`` is ``"stop"``.
     changes : Counter of (str, str)
         Number of changes by kind (``gone``, ``new``, ``missing`` or ``unknown``) and column.
+    stop_row : int
+        Number of rows up to which changed rows have stopped a run before it processed them; 0 if none was stopped.
     ignored_label : type
         Messages with a label of this type are not rows; None if all are.
     """
 
     _saved_attributes: ClassVar[tuple[str, ...]] = ("changes", "_rows", "_windows", "_counts", "_first", "_low", "_high", "_last")
-    _saved_attributes += ("_lasting", "_known", "_recent", "_latest")
+    _saved_attributes += ("_lasting", "_known", "_recent", "_latest", "stop_row")
+    _newer_attributes = frozenset({"stop_row"})
 
     def __init__(self, on_schema: str = "warn") -> None:
         if on_schema not in ("warn", "stop"):
@@ -69,6 +72,7 @@ class SchemaWatch(Resumable):
         self.stops_run: bool = on_schema == "stop"
         self.ignored_label: type | None = None
         self.changes: Counter[tuple[str, str]] = Counter()
+        self.stop_row: int = 0
         self._rows = self._windows = 0  # sampled rows of the current window, and number of windows before
         # By kind of values, and column: the number in the current window, the first window with it, the share in the last
         # window, in thousandths, the limits of the shares before it, and the number of windows since the share is beyond these.
@@ -88,7 +92,7 @@ class SchemaWatch(Resumable):
         changed, otherwise "". ``table`` has the rows as columns, or is None if they must be read singly. ``encoder`` is the
         model's `TableEncoder` or None.
         """
-        state, message = self.state if self.stops_run else None, ""
+        message = ""
         for i in range(len(chunk) * source.has_names) if table is None else table.unparsed_rows:
             chunk.peek_row(i)  # in order, because a source warns of the first row in another encoding
         ends = range(_WINDOW_ROWS - first % _WINDOW_ROWS, len(chunk), _WINDOW_ROWS)
@@ -99,8 +103,6 @@ class SchemaWatch(Resumable):
                 self.changes.update(changes.keys())
                 message = f"{source.name}: rows {row - _WINDOW_ROWS + 1:,} to {row:,}: {', '.join(changes.values())}"
                 logger.warning("%s", message, extra=event("schema", source=source.name, row=row, changes=[*changes]))
-        if message and state is not None:
-            self.resume(state)
         return message
 
     def _add_rows(self, chunk: Chunk, table: Table | None, rows: np.ndarray, encoder: Any) -> None:
