@@ -250,8 +250,8 @@ class LearnJob(StreamJob):
             raise CommandError(f"--learner {self.learner} contradicts the model, a {type(learner).__name__}: leave it out")
         if self.label in get_learned_columns(saved.model):
             raise CommandError(f"the model has learned the column {self.label!r}, so it cannot be the label: leave --label out")
-        pairs = ("threshold", "costs"), ("drift", "on_drift")
-        replaced = {name for pair in pairs if flags.keys() & {*pair} for name in pair}  # a flag replaces both of a pair
+        pairs = ("threshold", "costs"), ("costs", "threshold"), ("drift", "on_drift")
+        replaced = {name for flag, name in pairs if flag in flags}
         kept: dict[str, Any] = {"learner": ANOMALY} if is_detector else {}
         kept |= {name: old[name] for name, kind in _KEPT_FLAGS.items() if type(old.get(name)) is kind and name not in replaced}
         if "learner" in flags and "learner" in kept:  # settings of the same learner that were left out stay
@@ -263,12 +263,20 @@ class LearnJob(StreamJob):
         kept |= {"label": self.label or read_saved_label(saved), "weight": weight if type(weight) is str else None}
         with as_command_error("the flags in the checkpoint are invalid: ", ValueError):
             job = replace(self, **kept, regression=is_regressor, keeps_positive="positive" not in flags)
+            job.check_complete()
         return job, not flags.keys() & {*_MODEL_FLAGS}
 
-    def check_label(self) -> None:
-        """Raise a UsageError if rows have a label, and the flag with its name is missing."""
+    def check_complete(self) -> None:
+        """Raise a UsageError if a necessary flag is missing, such as the label, or flags of the model or scores are invalid."""
         if self.label is None and not self.detects_anomalies and self.text_format != "libsvm":
             raise UsageError(f"--label NAME: which column or key holds the label?{_label_advice(self.source, self.text_format)}")
+        learner = make_model(self.learner or "auto", regression=self.regression)
+        self._wrap_decision(learner)
+        classes = parse_classes(self.labels_are, self.text_format) or []
+        if len(classes) > (limit := getattr(learner, "max_classes", len(classes))):
+            text = f"{len(classes)} classes are declared, and the model has max_classes={limit}; see --learner"
+            raise UsageError(f"--labels-are: {text}")
+        self.make_score_parameters()
 
     @property
     def compile_target(self) -> str:
@@ -288,27 +296,20 @@ class LearnJob(StreamJob):
             self._check_scope()
         if self.detects_anomalies:
             self._check_has_no_labels()
-        place = self.checkpoint
-        has_model = list_checkpoints(place) if isinstance(place, Path) and not place.is_file() else place
-        if self.start_from is None and not has_model:
-            self.check_label()  # else a checkpoint may have the label
         if self.regression and (flag := "--positive" if self.positive else "--labels-are" if self.labels_are else None):
             raise UsageError(f"{flag} is about labels, and --regression predicts a number: leave one out")
         if self.bound is not None and not (self._scales_features or self._scales_targets):
             reason = "" if self.scale else f" of {self.text_format} text unless --scale standard asks for it"
             raise UsageError(f"--bound {self.bound:g} bounds scaled values, and nothing is scaled{reason}: leave it out")
-        learner = make_model(self.learner or "auto", regression=self.regression)
-        self._wrap_decision(learner)
-        classes = parse_classes(self.labels_are, self.text_format) or []
-        if len(classes) > (limit := getattr(learner, "max_classes", len(classes))):
-            text = f"{len(classes)} classes are declared, and the model has max_classes={limit}; see --learner"
-            raise UsageError(f"--labels-are: {text}")
-        self.make_score_parameters()
         _ = self.label_stream
         if self.weight is not None and self.labels is not None:
             raise UsageError(f"--weight {self.weight}: rows that wait for the labels of --labels have no weights: leave one out")
         if self.weight is not None and self.weight in (self.label, *self.table_flags.get("columns", {})):
             raise UsageError(f"--weight {self.weight} names the weights: it cannot be the label or in --columns")
+        place = self.checkpoint
+        has_model = list_checkpoints(place) if isinstance(place, Path) and not place.is_file() else place
+        if self.scope == "partition" or (self.start_from is None and not has_model):
+            self.check_complete()  # else a checkpoint may have the flags that are missing
 
     def _check_has_no_labels(self) -> None:
         """Raise a UsageError if a flag is about labels or their scores, which ``--learner anomaly`` does not use."""

@@ -87,7 +87,8 @@ def learn_stream(job: LearnJob) -> bool:
             check_differs_from_learner({"--to": str(job.to), "--on-error": job.on_error}, start)
         if saved is not None:
             job, keeps_model = job.continue_from(saved)
-        job.check_label()
+        else:
+            job.check_complete()
         table = combine_table_options(job.table_flags, job.text_format, job.row_label, saved)
         if start_position is None and saved is None and checkpoints is not None and job.text_format is None:
             # Saved before the first row arrives, so that a run that is killed while it waits loses no rows.
@@ -122,7 +123,7 @@ def learn_stream(job: LearnJob) -> bool:
         display.attach_loop(loop)
         loop.watch_gaps()
         text = f"continuing after row {loop.rows:,}" if loop.rows else "starting"
-        text += f" with the model of {job.start_from}" * (start is not None)
+        text += f" with the model of {job.checkpoint if start is None else job.start_from}" * (job.start_from is not None)
         display.report_event(text, event="start", rows=loop.rows, source=source.name)
         compile_ahead([job.compile_target], show_progress=display.show_compilation)
         with serve_metrics(job, loop), stop_on_signals(loop.stop):
@@ -214,10 +215,14 @@ def learn_partitions(job: LearnJob) -> bool:
     """Learn a model for each partition that the consumer group assigns to this worker. Return whether it was interrupted."""
     table = combine_table_options(job.table_flags, job.text_format, job.label)
 
-    def make_loop(source: Source, **options: Any) -> LearningLoop:
-        model = job.make_model(encoder=table.encoder)
-        fields = list(filter(None, [make_conformal_fields(model)]))
-        return LearningLoop(source, model, computed_fields=fields, **job.make_score_parameters(), **options)
+    def make_loop(source: Source, checkpoints: Checkpoints, **options: Any) -> LearningLoop:
+        saved, full, keeps_model = checkpoints.newest(), job, False
+        if saved is not None and not saved.is_start:
+            full, keeps_model = job.continue_from(saved)
+        model = saved.model if saved is not None and keeps_model else full.make_model(encoder=table.encoder)
+        options |= {"computed_fields": list(filter(None, [make_conformal_fields(model)])), "flags": full.kept_flags}
+        options |= {"checkpoints": checkpoints, **full.make_score_parameters()}
+        return LearningLoop(source, None if keeps_model else model, **options)
 
     compile_ahead([job.compile_target])
     return run_worker(job, table, job.label, make_loop)

@@ -174,8 +174,6 @@ class LearningLoop(StreamLoop):
         saved = newest if newest is not None and not newest.is_start else None
         if saved is not None and checkpoints is not None:
             check_has_model(checkpoints.path, saved)
-            if start_from is not None:
-                report_change(checkpoints.path, "start_from", "its checkpoint continues, so --start-from is not read")
         start = None if saved is not None or start_from is None else _read_start(start_from)
         if keeps_model := model is None:
             if (continued := saved or start) is None:

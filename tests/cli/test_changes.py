@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from subprocess import PIPE
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +13,9 @@ from forked import Command
 from patience import until
 from saved import dumps
 from streamsvm import save
+from streamsvm.cli import learn
 from streamsvm.cli.main import main
-from streamsvm.stream import CheckpointFolder, CSVSource, LearningLoop
+from streamsvm.stream import CheckpointFolder, CSVSource, IterableSource, LearningLoop
 from streamsvm.stream.checkpoint import read_newest
 from streamsvm.stream.monitor import Monitor
 from streamsvm.stream.rows import find_learner
@@ -197,8 +199,11 @@ def test_a_warm_start_goes_on_with_the_model(kind, call, work, caplog):
     said = call("learn", "next.csv", *table, "--checkpoint", "new", "--start-from", place, "--max-rows", 100).stderr
     assert f"with the model of {place}" in said
     assert load("new")[1] == 100 + N * (kind != "model")
-    done = call("learn", "next.csv", "--checkpoint", "new", "--start-from", place, *table, "--quiet")
-    assert "new: its checkpoint continues, so --start-from is not read" in caplog.text
+    again = ["learn", "next.csv", "--checkpoint", "new", "--start-from", place, *table]
+    caplog.clear()
+    done = call(*again, "--quiet")
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    assert f"continuing after row {load('new')[1]} with the model of new\n" in call(*again).stderr
     assert {path: path.read_bytes() for path in (work / "old").iterdir()} == before
     call("learn", "rows.csv", "next.csv", *flags, "--checkpoint", "all")
     if kind == "model":
@@ -251,6 +256,49 @@ def test_metrics_change_beside_the_positive_label(call, work):
     said = "rows.csv: F1 counts one label as positive, and which one is not known"
     call(*words("rows"), "--checkpoint", "old", "--label", "y", "--max-rows", 50)
     call(*words("rows"), "--checkpoint", "old", "--metric", "Accuracy,F1", status=1, says=said)
+
+
+def test_a_flag_is_completed_by_those_of_the_checkpoint(call, work):
+    says = "--on-drift reset is about drift, and no --drift DETECTOR detects it"
+    call(*words("rows"), "--label", "y", "--on-drift", "reset", status=2, says=says)
+    call(*words("rows"), "--label", "y", "--threshold", "mcc", status=2, says="which label is it about? --positive LABEL")
+    call(*words("rows"), "--label", "y", "--max-rows", 50)
+    call(*words("rows"), "--on-drift", "reset", status=2, says=says)
+    for flags, kept in (
+        (["--drift", "ADWIN", "--positive", "yes"], {"drift": "ADWIN"}),
+        (["--on-drift", "reset"], {"drift": "ADWIN", "on_drift": "reset"}),
+        (["--drift", "KSWIN"], {"drift": "KSWIN"}),
+    ):
+        call(*words("rows"), *flags, "--max-rows", 20)
+        assert read_newest("state").header["flags"] == {"learner": "bsgd", "positive": "yes", **kept}
+    call(*words("rows"), "--threshold", "mcc", status=1, says="To continue with its model, leave --learner")
+    call(*words("rows"), "--label", "y", "--threshold", "F1", "--positive", "yes", "--checkpoint", "tuned", "--max-rows", 50)
+    call(*words("rows"), "--threshold", "mcc", "--checkpoint", "tuned")
+
+
+def test_a_model_of_a_partition_keeps_its_flags(call, work, monkeypatch, caplog):
+    rows = [({"a": row["a"], "b": row["b"]}, row["y"]) for row in make_rows(0)]
+
+    def open_worker(_, make_loop, folder, **options):
+        def run(max_rows, _):
+            with CheckpointFolder(folder / "partition-0") as checkpoints:
+                loop = make_loop(IterableSource(rows), checkpoints)
+                loop.run(max_rows)
+                worker.rows = loop.rows
+
+        worker = SimpleNamespace(run=run, rows=0, loops={}, stop=None, close=lambda: None, state="ended")
+        return worker
+
+    monkeypatch.setattr(learn, "open_worker", open_worker)
+    worker = ["learn", "kafka://broker/rows", "--label", "y", "--group", "g", "--scope", "partition", "--checkpoint", "state"]
+    first = ["--learner", "bsgd,budget=30", "--scale", "none", "--metric", "F1", "--positive", "yes", "--window", 20]
+    call(*worker, *first, "--max-rows", 100)
+    caplog.clear()
+    call(*worker)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
+    newest = read_newest("state/partition-0")
+    assert (newest.header["rows"], newest.header["metrics"]) == (N, "F1(window=20, positive='yes')")
+    assert find_learner(newest.model).budget == 30
 
 
 def test_a_model_without_labels_continues(call, work):
