@@ -15,7 +15,6 @@ from streamsvm.files.messages import format_count, suggest_name
 from streamsvm.stream.continuation import describe_place, report_change
 from streamsvm.stream.endpoints import DeadLetter, Sink, StreamError
 from streamsvm.stream.open import open_sink
-from streamsvm.stream.sinks import remove_later_records
 
 MAX_RAW_BYTES = 2**17  # of a row in a dead letter, which must fit into a Kafka message
 _MAX_REASON_CHARS = 1000
@@ -137,10 +136,7 @@ class RefusedRowHandler(Resumable):
             elif self._position is not None:
                 text = f"refused rows are written here; earlier ones are in {describe_place(self._position)}"
                 report_change(self._sink.name, "dead letters", text)
-                remove_later_records(self._position)
                 self._sink.begin(row)
-        elif self._sink is None and self._position is not None:
-            remove_later_records(self._position)
 
     def flush(self) -> Any:
         """Make the written dead letters durable, and return the sink's position after them, for a checkpoint; None if there are

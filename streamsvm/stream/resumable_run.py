@@ -19,7 +19,6 @@ from streamsvm.stream.prediction_fields import ComputedFields, PredictionExtensi
 from streamsvm.stream.progress import Progress
 from streamsvm.stream.refusals import RefusedRowHandler
 from streamsvm.stream.rows import ValidatingPipeline
-from streamsvm.stream.sinks import remove_later_records
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, Chunk
 from streamsvm.stream.tables.schema_watch import SchemaWatch
 from streamsvm.stream.tables.table_parser import Names
@@ -408,8 +407,6 @@ class ResumableRun:
             sink.seek(saved)
         elif sink is not None:
             sink.begin(rows)
-        if saved is not None and not is_continued:
-            remove_later_records(saved)
         if (saved is not None and not was_dropped) if sink is None else (was_dropped or not is_continued):
             name, text = (folder, "not written") if sink is None else (sink.name, "written here")
             earlier = place and f"; {'earlier ones are in' if was_dropped else 'until then they went to'} {place}"

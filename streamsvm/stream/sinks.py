@@ -204,8 +204,7 @@ class FileSink(Sink):
             self._write_records()
             if self._is_regular:
                 os.fsync(self._file.fileno())
-            position = {"name": self._file_name, "path": self.name, "offset": self._offset, "part": self._part}
-            position["next_row"] = self._next_row
+            position = {"name": self._file_name, "offset": self._offset, "part": self._part, "next_row": self._next_row}
             return position | {"tail_digest": digest_tail(self._file, self._offset) if self._is_regular else None}
 
     def owns(self, position: Position) -> bool:
@@ -293,20 +292,6 @@ def holds_position(path: Path, offset: int, tail: str) -> bool:
     """
     with path.open("rb") as file:
         return 0 < offset <= path.stat().st_size and digest_tail(file, offset) == tail
-
-
-def remove_later_records(position: dict[str, Any]) -> None:
-    """Delete the records after ``position``, of a `FileSink` that a run does not continue, because they are written again to
-    another sink. A file that is gone, changed, or locked by another process stays as it is. The path of the file is removed from
-    ``position``, so that this happens once.
-    """
-    path, tail = Path(str(position.pop("path", ""))), position.get("tail_digest")
-    if isinstance(tail, str) and path.is_file():
-        with contextlib.suppress(OSError, ValueError, StreamError), FileSink(path) as sink:
-            offset, part = (validate_count(field, position.get(field)) for field in ("offset", "part"))
-            files = path, sink._get_part(part + 1)
-            if _read_first_row(path) >= 0 and any(holds_position(file, offset, tail) for file in files):
-                sink.seek(position)
 
 
 def _to_json_value(value: Any) -> Any:

@@ -3,14 +3,11 @@
 import json
 import re
 import shutil
-from subprocess import PIPE
 from types import SimpleNamespace
 
 import pytest
 
 from changes import CHANGES, FIRST, Change, N, check_change, make_rows
-from forked import Command
-from patience import until
 from saved import dumps
 from streamsvm import save
 from streamsvm.cli import learn
@@ -92,38 +89,6 @@ def test_the_rows_of_a_sink_stay_if_it_is_used_again_after_another(call, work):
         rows = [re.findall(r'^(?:{"row": )?(\d+)', text, re.MULTILINE) for text in texts]
         assert rows[0] == [str(row) for row in range(i, i + 100) if row not in bad]
         assert rows[1] == [str(row) for row in range(i, i + 100) if row in bad]
-
-
-def rows_in(folder, name):
-    """The numbers of the rows in files of predictions or of dead letters, in the order of the files."""
-    texts = [path.read_text() for pattern in (f"{name}.0*", f"{name}.[cj]*") for path in sorted(folder.glob(pattern))]
-    return [int(row) for text in texts for row in re.findall(r'^(?:{"row": )?(\d+)', text, re.MULTILINE)]
-
-
-@pytest.mark.parametrize("rotate", [[], ["--rotate", "1KB"]])
-def test_rows_after_the_checkpoint_of_a_killed_run_are_only_in_its_new_files(rotate, call, work, monkeypatch):
-    lines = [line if i % 7 else "bad" for i, line in enumerate((work / "rows.csv").read_text().splitlines(), 6)]
-    (work / "rows.csv").write_text("\n".join([*lines, ""]))
-    flags = ["--format", "csv", "--label", "y", "--learner", "bsgd,budget=5", "--checkpoint-every", 100, *rotate]
-    (work / "then").mkdir()
-    with Command(
-        ["learn", "-", "--columns", "c:drop", "--checkpoint", "state", *flags, "--to", "a.csv", "--on-error", "a.jsonl"],
-        stdin=PIPE,
-        cwd=work / "then",
-    ) as process:
-        process.stdin.write("\n".join([*lines[:251], ""]).encode())
-        until(lambda: len(rows_in(work / "then", "a")) == 250)
-        process.kill()
-    for now, changed in {"b": ["--to", "b.csv", "--on-error", "b.jsonl"], "none": ["--on-error", "skip"]}.items():
-        shutil.copytree(work / "then", work / now)
-        monkeypatch.chdir(work / now)
-        call("learn", work / "rows.csv", "--checkpoint", "state", *changed)
-        assert sorted(rows_in(work / now, "a")) == [*range(200)]
-        assert sorted(rows_in(work / now, "b")) == [*range(200, N)] * (now == "b")
-    monkeypatch.chdir(work / "then")
-    (work / "then" / "a.csv").write_text("of another program\n")
-    call("learn", work / "rows.csv", "--checkpoint", "state", "--to", "b.csv", "--on-error", "skip")
-    assert (work / "then" / "a.csv").read_text() == "of another program\n"
 
 
 def test_outputs_that_end_or_return_are_reported_once(call, work, caplog):

@@ -138,6 +138,16 @@ def test_a_run_continues_from_its_copy(learn, tmp_path, call):
     assert "of them in common" in call("diff", state, copy / "checkpoint-000000000300.ckpt").stdout
 
 
+def test_a_copy_that_writes_elsewhere_leaves_the_files_of_its_run(learn, tmp_path, call):
+    learn(400, "--keep-checkpoints", "3")
+    before, copy = (tmp_path / "out.csv").read_bytes(), tmp_path / "copy"
+    copy.mkdir()
+    call("checkpoints", tmp_path / "state", "--copy", copy, "--at", "300")
+    learn(100, "--to", tmp_path / "other.csv", state="copy")
+    assert rows_of(copy) == [400, 300]
+    assert (tmp_path / "out.csv").read_bytes() == before
+
+
 def test_a_rollback_truncates_predictions_and_can_be_undone(learn, tmp_path, call):
     state, out = tmp_path / "state", tmp_path / "out.csv"
     learn(400, "--keep-checkpoints", "9")
