@@ -237,11 +237,15 @@ class LearnJob(StreamJob):
         """The flags that checkpoints save, by name, so that a later command keeps them if it leaves them out."""
         return {name: value for name in _KEPT_FLAGS if (value := getattr(self, name)) is not None}
 
-    def continue_from(self, saved: Checkpoint) -> tuple[LearnJob, bool]:
+    def continue_from(self, saved: Checkpoint | None) -> tuple[LearnJob, Any]:
         """Return this job with the label, the weight and the `kept_flags` of a checkpoint in place of those that were left out,
-        and whether its model continues unchanged, because all flags about the model were left out. Raise a CommandError if its
-        model predicts labels, and this job numbers, or if it has learned the column of this job's label.
+        and the model that continues unchanged, because all flags about the model were left out; else None. Raise a UsageError if
+        a flag is missing, and a CommandError if the checkpoint's model predicts labels, and this job numbers, or if it has
+        learned the column of this job's label.
         """
+        if saved is None:
+            self.check_complete()
+            return self, None
         learner, flags, old = find_learner(saved.model), self.kept_flags, saved.get_facts("flags")
         is_regressor, is_detector = isinstance(learner, base.Regressor), detects_anomalies(learner)
         if self.regression and not is_regressor:
@@ -264,7 +268,7 @@ class LearnJob(StreamJob):
         with as_command_error("the flags in the checkpoint are invalid: ", ValueError):
             job = replace(self, **kept, regression=is_regressor, keeps_positive="positive" not in flags)
             job.check_complete()
-        return job, not flags.keys() & {*_MODEL_FLAGS}
+        return job, None if flags.keys() & {*_MODEL_FLAGS} else saved.model
 
     def check_complete(self) -> None:
         """Raise a UsageError if a necessary flag is missing, such as the label, or flags of the model or scores are invalid."""

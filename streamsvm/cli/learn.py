@@ -81,14 +81,11 @@ def learn_stream(job: LearnJob) -> bool:
         if checkpoints is not None and saved is not None and saved.is_start:
             start_position = saved.get_position(checkpoints.path)
             saved = None
-        start, keeps_model = None, False
+        start = None
         if saved is None and job.start_from is not None:
             saved = start = load_newest(job.start_from, job.trusted)
             check_differs_from_learner({"--to": str(job.to), "--on-error": job.on_error}, start)
-        if saved is not None:
-            job, keeps_model = job.continue_from(saved)
-        else:
-            job.check_complete()
+        job, kept_model = job.continue_from(saved)
         table = combine_table_options(job.table_flags, job.text_format, job.row_label, saved)
         if start_position is None and saved is None and checkpoints is not None and job.text_format is None:
             # Saved before the first row arrives, so that a run that is killed while it waits loses no rows.
@@ -103,12 +100,12 @@ def learn_stream(job: LearnJob) -> bool:
                 stack.callback(sample.byte_stream.close)
             job, table, schema = _infer_schema(job, sample)
         max_features = None if saved is None else getattr(find_learner(saved.model), "max_features", None)
-        model = saved.model if keeps_model and saved is not None else job.make_model(table.encoder, schema, max_features)
+        model = job.make_model(table.encoder, schema, max_features) if kept_model is None else kept_model
         source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, sample=sample))
         display = stack.enter_context(ProgressDisplay(job.reporter))
         loop = (LearningLoop if job.label_stream is None else partial(DelayedLearningLoop, delayed=job.label_stream.buffer))(
             source,
-            None if keeps_model else model,
+            None if model is kept_model else model,
             sink=sink,
             checkpoints=checkpoints,
             on_progress=display.show_progress,
@@ -216,13 +213,12 @@ def learn_partitions(job: LearnJob) -> bool:
     table = combine_table_options(job.table_flags, job.text_format, job.label)
 
     def make_loop(source: Source, checkpoints: Checkpoints, **options: Any) -> LearningLoop:
-        saved, full, keeps_model = checkpoints.newest(), job, False
-        if saved is not None and not saved.is_start:
-            full, keeps_model = job.continue_from(saved)
-        model = saved.model if saved is not None and keeps_model else full.make_model(encoder=table.encoder)
+        saved = checkpoints.newest()
+        full, kept_model = job.continue_from(None if saved is None or saved.is_start else saved)
+        model = full.make_model(encoder=table.encoder) if kept_model is None else kept_model
         options |= {"computed_fields": list(filter(None, [make_conformal_fields(model)])), "flags": full.kept_flags}
         options |= {"checkpoints": checkpoints, **full.make_score_parameters()}
-        return LearningLoop(source, None if keeps_model else model, **options)
+        return LearningLoop(source, None if model is kept_model else model, **options)
 
     compile_ahead([job.compile_target])
     return run_worker(job, table, job.label, make_loop)

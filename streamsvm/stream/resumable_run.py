@@ -234,8 +234,7 @@ class ResumableRun:
                 if is_final and not self._stopped:
                     self._check_end()
                 break
-            chunks: list[Chunk] = []
-            n_read = self.rows
+            chunks, n_read = list[Chunk](), self.rows
             while chunk:
                 chunks.append(chunk)
                 table = read_batch_table(chunk, self._pipeline) if self._uses_batches and len(chunk) >= MIN_BATCH_ROWS else None
@@ -401,7 +400,6 @@ class ResumableRun:
             if sink.has_header:
                 raise StreamError(f"{sink.name}: {text}: name another file for them (--to FILE), or pass the same --passthrough")
             report_change(sink.name, "fields", text, rows)
-        place = "" if saved is None else describe_place(saved)
         seek_or_begin(self.source, checkpoint.get_position(folder), rows)
         if sink is not None and saved is not None and is_continued:  # last, because it drops the predictions after the checkpoint
             sink.seek(saved)
@@ -409,8 +407,8 @@ class ResumableRun:
             sink.begin(rows)
         if (saved is not None and not was_dropped) if sink is None else (was_dropped or not is_continued):
             name, text = (folder, "not written") if sink is None else (sink.name, "written here")
-            earlier = place and f"; {'earlier ones are in' if was_dropped else 'until then they went to'} {place}"
-            report_change(name, "sink", f"predictions are {text} from row {rows:,} on{earlier}", rows)
+            earlier = saved and f"; {'earlier ones are in' if was_dropped else 'until then they went to'} {describe_place(saved)}"
+            report_change(name, "sink", f"predictions are {text} from row {rows:,} on{earlier or ''}", rows)
             self._has_changed = True
         self._has_changed |= self._refusals.state != header["refused"]
         self._dropped_sink = saved and {**saved, "dropped": saved_fields}
