@@ -254,8 +254,9 @@ class LearnJob(StreamJob):
             raise CommandError(f"--learner {self.learner} contradicts the model, a {type(learner).__name__}: leave it out")
         if self.label in get_learned_columns(saved.model):
             raise CommandError(f"the model has learned the column {self.label!r}, so it cannot be the label: leave --label out")
-        pairs = ("threshold", "costs"), ("costs", "threshold"), ("drift", "on_drift")
-        replaced = {name for flag, name in pairs if flag in flags}
+        replaced = {
+            name for flag, name in (("threshold", "costs"), ("costs", "threshold"), ("drift", "on_drift")) if flag in flags
+        }
         kept: dict[str, Any] = {"learner": ANOMALY} if is_detector else {}
         kept |= {name: old[name] for name, kind in _KEPT_FLAGS.items() if type(old.get(name)) is kind and name not in replaced}
         if "learner" in flags and "learner" in kept:  # settings of the same learner that were left out stay
@@ -310,8 +311,7 @@ class LearnJob(StreamJob):
             raise UsageError(f"--weight {self.weight}: rows that wait for the labels of --labels have no weights: leave one out")
         if self.weight is not None and self.weight in (self.label, *self.table_flags.get("columns", {})):
             raise UsageError(f"--weight {self.weight} names the weights: it cannot be the label or in --columns")
-        place = self.checkpoint
-        has_model = list_checkpoints(place) if isinstance(place, Path) and not place.is_file() else place
+        has_model = list_checkpoints(place) if isinstance(place := self.checkpoint, Path) and not place.is_file() else place
         if self.scope == "partition" or (self.start_from is None and not has_model):
             self.check_complete()  # else a checkpoint may have the flags that are missing
 

@@ -213,8 +213,7 @@ def learn_partitions(job: LearnJob) -> bool:
     table = combine_table_options(job.table_flags, job.text_format, job.label)
 
     def make_loop(source: Source, checkpoints: Checkpoints, **options: Any) -> LearningLoop:
-        saved = checkpoints.newest()
-        full, kept_model = job.continue_from(None if saved is None or saved.is_start else saved)
+        full, kept_model = job.continue_from(None if (saved := checkpoints.newest()) is None or saved.is_start else saved)
         model = full.make_model(encoder=table.encoder) if kept_model is None else kept_model
         options |= {"computed_fields": list(filter(None, [make_conformal_fields(model)])), "flags": full.kept_flags}
         options |= {"checkpoints": checkpoints, **full.make_score_parameters()}
@@ -332,8 +331,6 @@ def run_compile(arguments: argparse.Namespace) -> bool:
 
     with as_usage_error(""):
         compiled = compile_ahead(uses, show_progress=show_progress)
-    if compiled:
-        print(f"compiled {compiled} functions")
-    else:
-        print(describe_status() if is_available() or INTERPRETED else "nothing is left to compile")
+    text = describe_status() if is_available() or INTERPRETED else "nothing is left to compile"
+    print(f"compiled {compiled} functions" if compiled else text)
     return False

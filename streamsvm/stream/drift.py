@@ -133,8 +133,7 @@ class DriftWatch(Resumable):
             fields = event("drift", source=self._name, row=row, drifts=self.drifts, **errors, reset=self.resets_model)
             digits = next(n for n in range(4, 18) if f"{mean:.{n}g}" != f"{self._recent:.{n}g}")
             text = f"drift: the error was {mean:.{digits}g}, and is {self._recent:.{digits}g} of late"
-            text += ". A new model begins" * self.resets_model
-            logger.warning("%s, row %d: %s", self._name, row, text, extra=fields)
+            logger.warning("%s, row %d: %s%s", self._name, row, text, ". A new model begins" * self.resets_model, extra=fields)
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 
     def restore(self, state: Any, detector: Any) -> None:

@@ -264,8 +264,7 @@ class ResumableRun:
                 if progress_rows == first_row < self.rows:  # the rate leaves out the first chunk, which is slow
                     progress_time, progress_rows = now, self.rows
                 elif now - progress_time >= _PROGRESS_SECONDS:
-                    rate = (self.rows - progress_rows) / (now - progress_time)
-                    self._on_progress(self._make_progress(rate, now - start_time))
+                    self._on_progress(self._make_progress((self.rows - progress_rows) / (now - progress_time), now - start_time))
                     progress_time, progress_rows = now, self.rows
         self._flush_scores()
         seconds = time.perf_counter() - start_time
@@ -277,8 +276,7 @@ class ResumableRun:
             self._save_checkpoint(self._checkpoints)
         elif self.sink is not None:
             self.sink.flush()
-        rate = (self.rows - first_row) / max(seconds, 1e-9)
-        progress = self._make_progress(rate, seconds, ended=True)
+        progress = self._make_progress((self.rows - first_row) / max(seconds, 1e-9), seconds, ended=True)
         if self._on_progress is not None:
             self._on_progress(progress)
         return progress
