@@ -234,8 +234,7 @@ def run_worker(job: LearnJob | PredictJob, table: TableOptions, label: str | Non
             if place is None or place in ("stop", "skip"):
                 return place
             if place != "-" and "://" not in place:
-                path = Path(place)
-                place = str(path.with_stem(f"{path.stem}-{source.position['partition']}"))
+                place = str((path := Path(place)).with_stem(f"{path.stem}-{source.position['partition']}"))
                 check_may_overwrite(flag, Path(place), job.overwrite)
             return open_job_sink(job, place, checkpoints)
 
@@ -249,8 +248,7 @@ def run_worker(job: LearnJob | PredictJob, table: TableOptions, label: str | Non
     with contextlib.closing(open_worker(job.source_name, make_loop=make_partition_loop, **options)) as worker:
         fields = {"event": "start", "source": job.source_name, "group": job.group}
         logging.getLogger("streamsvm").info("a worker of the group %s begins", job.group, extra={"fields": fields})
-        last_report = time.perf_counter()
-        loops: dict[int, StreamLoop] = {}
+        last_report, loops = time.perf_counter(), dict[int, StreamLoop]()
 
         def show_progress_if_due(_: Any) -> None:
             nonlocal last_report, loops
