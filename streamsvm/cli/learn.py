@@ -234,8 +234,9 @@ def run_worker(job: LearnJob | PredictJob, table: TableOptions, label: str | Non
             if place is None or place in ("stop", "skip"):
                 return place
             if place != "-" and "://" not in place:
-                place = str((path := Path(place)).with_stem(f"{path.stem}-{source.position['partition']}"))
-                check_may_overwrite(flag, Path(place), job.overwrite)
+                path = Path(place).with_stem(f"{Path(place).stem}-{source.position['partition']}")
+                check_may_overwrite(flag, path, job.overwrite)
+                place = str(path)
             return open_job_sink(job, place, checkpoints)
 
         outputs = {"sink": open_output("--to", job.to), "on_error": open_output("--on-error", job.on_error)}

@@ -264,7 +264,8 @@ def run_explain(arguments: argparse.Namespace) -> None:
             raise CommandError(f"{job.source_name} has no rows to explain")
         ranking = measure_importance(model, rows)
         explanations = [explain_one(model, x) for x, _ in rows[: arguments.rows]]
-        nearest_examples = [examples_one(model, x, n) for x, _ in rows[: arguments.rows] if (n := arguments.examples)]
+        n_examples = arguments.examples
+        nearest_examples = [examples_one(model, x, n_examples) for x, _ in rows[: arguments.rows]] if n_examples else []
     if arguments.json:
         facts: dict[str, Any] = {"mean_contributions": ranking.mean_contributions, "error_increases": ranking.error_increases}
         facts |= {"rows": ranking.n_rows, "error": finite_or_none(ranking.error)}

@@ -51,8 +51,8 @@ class Mutable:
         for name, value in new_attrs.items():
             if name not in self._mutable_attributes:
                 reason = "cannot change after construction" if hasattr(self, name) else "is not a parameter"
-                known = format_names(sorted(self._mutable_attributes), 30)
-                raise ValueError(f"{name} of a {kind} {reason}: {known} can change; for others, clone({{{name!r}: ...}})")
+                names = format_names(sorted(self._mutable_attributes), 30)
+                raise ValueError(f"{name} of a {kind} {reason}: {names} can change; for others, clone({{{name!r}: ...}})")
             if name in models and not isinstance(value, Mapping):
                 raise ValueError(f"{name} must be a mapping of parameters to change, not {short_repr(value)}")
         own = {name: value for name, value in new_attrs.items() if name not in models}

@@ -374,7 +374,9 @@ def list_history(path: Path) -> list[SavedCheckpoint]:
     history = []
     for file in [path] if path.is_file() else filter(Path.is_file, path.glob(f"*{SUFFIX}*")):
         match, state = _FILE_NAME.fullmatch(file.name), read_file_state(file)
-        rows = int(match[1]) if match else read_header(file).get("rows") if file == path else None
+        rows = int(match[1]) if match else None
+        if rows is None and file == path:
+            rows = read_header(file).get("rows")
         if isinstance(rows, int) and state is not None:  # else another process has just removed it, or it is only a model
             is_aside, read = file != path and file.name.endswith(ASIDE_SUFFIX), partial(read_file, file)
             history.append(SavedCheckpoint(file, rows, state[0] / 1e9, state[2], is_aside, read, state))

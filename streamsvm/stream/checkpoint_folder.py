@@ -161,8 +161,8 @@ class CheckpointFolder(Checkpoints):
         return False
 
     def _prune_folder(self, rows: int) -> None:
-        """Delete old checkpoints of this folder: all except the undamaged ones to keep, the newest of which has ``rows`` rows.
-        Also delete files that were set aside with at most as many rows.
+        """Delete old checkpoints of this folder: all except the undamaged ones to keep. The newest one has ``rows`` rows; also
+        delete files with at most as many rows that were set aside.
         """
         history = list_history(self.path)
         active = [saved for saved in history if not saved.is_aside]
@@ -209,7 +209,11 @@ class CheckpointFolder(Checkpoints):
         """
         for saved in list_history(self.path):
             if saved.is_aside and saved.rows <= rows:
-                saved.name.unlink() if (file := saved.name.with_suffix("")).exists() else saved.name.replace(file)
+                file = saved.name.with_suffix("")
+                if file.exists():
+                    saved.name.unlink()
+                else:
+                    saved.name.replace(file)
                 sync_folder(self.path)
 
     def newest(self) -> Checkpoint | None:

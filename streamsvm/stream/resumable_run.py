@@ -403,7 +403,11 @@ class ResumableRun:
             sink.seek(saved)
         elif sink is not None:
             sink.begin(rows)
-        if (saved is not None and not was_dropped) if sink is None else (was_dropped or not is_continued):
+        if sink is None:
+            is_changed = saved is not None and not was_dropped
+        else:
+            is_changed = was_dropped or not is_continued
+        if is_changed:
             name, text = (folder, "not written") if sink is None else (sink.name, "written here")
             earlier = saved and f"; {'earlier ones are in' if was_dropped else 'until then they went to'} {describe_place(saved)}"
             report_change(name, "sink", f"predictions are {text} from row {rows:,} on{earlier or ''}", rows)
