@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,7 +119,7 @@ def jars_of(pom: Path, *options: str) -> Path:
 
 
 class Broker(NamedTuple):
-    """A running broker: the addresses of its listeners, its certificate, and functions to kill and restart it.
+    """A running broker: the addresses of its listeners, its certificate, and a function to kill and restart it.
 
     At the wrong one, it directs clients to an address where nothing answers.
     """
@@ -126,7 +129,7 @@ class Broker(NamedTuple):
     sasl_ssl: str
     wrong: str
     certificate: Path
-    restart: Callable[[], None]
+    restart: Callable[[], None] | None  # None for a broker that processes share
 
 
 def free_ports(names: tuple[str, ...]) -> dict[str, int]:
@@ -148,8 +151,8 @@ def certify(folder: Path, name: str = "broker") -> Path:
     return certificate
 
 
-@contextmanager
-def running_broker(folder: Path, creates_topics: str = "false") -> Iterator[Broker]:
+def start_broker(folder: Path, creates_topics: str, running: list[subprocess.Popen[bytes]]) -> Broker:
+    """Start a broker in an empty folder; add its process, and each later one, to ``running``."""
     ports = free_ports(("plaintext", "ssl", "sasl_ssl", "wrong", "controller"))
     certificate = certify(folder)
     settings, log = folder / "server.properties", folder / "broker.txt"
@@ -159,7 +162,6 @@ def running_broker(folder: Path, creates_topics: str = "false") -> Iterator[Brok
     user = f"SCRAM-SHA-256=[name=alice,password={PASSWORD}]"
     form = [*java, "kafka.tools.StorageTool", "format", "-t", IDENTITY, "-c", settings, "--add-scram", user]
     subprocess.run(form, capture_output=True, check=True)
-    running: list[subprocess.Popen[bytes]] = []
 
     def start() -> None:
         # In a session of its own: a Ctrl-C that ends the tests must not end the broker before the clients that wait for it.
@@ -181,9 +183,15 @@ def running_broker(folder: Path, creates_topics: str = "false") -> Iterator[Brok
         running[-1].wait()
         start()
 
+    start()
+    return Broker(*(f"127.0.0.1:{ports[name]}" for name in ("plaintext", "ssl", "sasl_ssl", "wrong")), certificate, restart)
+
+
+@contextmanager
+def running_broker(folder: Path, creates_topics: str = "false") -> Iterator[Broker]:
+    running: list[subprocess.Popen[bytes]] = []
     try:
-        start()
-        yield Broker(*(f"127.0.0.1:{ports[name]}" for name in ("plaintext", "ssl", "sasl_ssl", "wrong")), certificate, restart)
+        yield start_broker(folder, creates_topics, running)
     finally:
         for broker in running:
             broker.terminate()
@@ -191,6 +199,39 @@ def running_broker(folder: Path, creates_topics: str = "false") -> Iterator[Brok
                 broker.wait(20)
             except subprocess.TimeoutExpired:
                 broker.kill()
+
+
+@contextmanager
+def shared_broker(folder: Path) -> Iterator[Broker]:
+    """A broker of all processes that name this folder: the first one starts it, and the last one kills it."""
+    import fcntl
+
+    folder.mkdir(exist_ok=True)
+    description = folder / "broker.json"
+    with (folder / "changes").open("w") as changes, (folder / "users").open("w") as users:
+        fcntl.flock(changes, fcntl.LOCK_EX)
+        fcntl.flock(users, fcntl.LOCK_SH)
+        if not description.exists():
+            running: list[subprocess.Popen[bytes]] = []
+            try:
+                broker = start_broker(Path(tempfile.mkdtemp(dir=folder)), "false", running)
+            except BaseException:
+                for process in running:
+                    process.kill()
+                raise
+            place = {**broker._asdict(), "certificate": str(broker.certificate), "restart": None}
+            description.write_text(json.dumps([running[0].pid, place]))
+            running[0].returncode = 0  # this process does not wait for it, and warns of none that runs on
+        pid, place = json.loads(description.read_text())
+        fcntl.flock(changes, fcntl.LOCK_UN)
+        try:
+            yield Broker(**{**place, "certificate": Path(place["certificate"])})
+        finally:
+            fcntl.flock(changes, fcntl.LOCK_EX)
+            with suppress(BlockingIOError):  # another process uses it
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                description.unlink()
+                os.kill(pid, signal.SIGKILL)
 
 
 #: Names of the client libraries.
@@ -214,13 +255,13 @@ def each_library(test: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def broker_or_skip(folder: Path, creates_topics: str = "false") -> Iterator[Broker]:
-    """Start a broker for tests; skip them if that is impossible. It creates topics on request if ``creates_topics`` is "true"."""
+def broker_or_skip(start: Callable[[], AbstractContextManager[Broker]]) -> Iterator[Broker]:
+    """Start a broker for tests, by `running_broker` or `shared_broker`; skip them if that is impossible."""
     import pytest
 
     if reason := why_no_broker():
         reason = f"no real Kafka broker: {reason}; install Java 17 and Maven, or set STREAMSVM_TEST_KAFKA"
         # A suite that skips its broker proves nothing of it, so where it counts that is a failure.
         (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-    with running_broker(folder, creates_topics) as started:
+    with start() as started:
         yield started

@@ -15,7 +15,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ACL
 
-from kafka_broker import LIBRARIES, Broker, broker_or_skip, options_of_alice
+from kafka_broker import LIBRARIES, Broker, broker_or_skip, options_of_alice, shared_broker
 from patience import until
 from streamsvm_kafka import EmbeddedBroker, connection
 from streamsvm_kafka.clients import confluent, kafka_python
@@ -87,8 +87,10 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A real broker that was started here."""
-    with broker_or_skip(tmp_path_factory.mktemp("kafka")) as started:
+    """A real broker that was started here, for all workers of this run: to start it costs more than most tests."""
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with broker_or_skip(lambda: shared_broker(folder / "kafka")) as started:
         yield started
 
 

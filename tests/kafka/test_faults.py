@@ -15,7 +15,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from forked import Command
-from kafka_broker import broker_or_skip, free_ports
+from kafka_broker import broker_or_skip, free_ports, running_broker
 from loops import make_model
 from patience import PATIENCE, until
 from saved import dumps
@@ -197,7 +197,7 @@ def record_outage(port, outcomes):
 def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
     rows, learners, ports = rows_of(2000), [], [*free_ports(("group", "alone")).values()]
     (tmp_path / "broker").mkdir()
-    with broker_or_skip(tmp_path / "broker") as broker:
+    with broker_or_skip(lambda: running_broker(tmp_path / "broker")) as broker:
         bootstrap = broker.plaintext
         with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
             admin.create_topics({"rows": {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)

@@ -81,11 +81,12 @@ def worker(bootstrap, tmp_path):
 def test_workers_that_come_and_go_and_are_killed(bootstrap, topic, worker, tmp_path):
     lengths = 1000, 700, 1500, 800
     name = topic(*lengths)
-    worker(name, tmp_path / "alone", group="alone").run()
+    worker(name, tmp_path / "alone", group=f"alone in {name}").run()
     expected = rebalances.checkpoints(tmp_path / "alone")
     for partition, length in enumerate(lengths):
         assert dumps(load(tmp_path / "alone" / f"partition-{partition}")) == model_of(partition, length)
-    shared = bootstrap, name, "shared", str(tmp_path / "shared"), "", 0.1
+    group = f"group of {name}"
+    shared = bootstrap, name, group, str(tmp_path / "shared"), "", 0.1
     first, second = fork(rebalances.work, *shared), fork(rebalances.work, *shared)
     done = wait_for_rows(tmp_path / "shared", 400, first, second)
     second.kill()
@@ -96,7 +97,7 @@ def test_workers_that_come_and_go_and_are_killed(bootstrap, topic, worker, tmp_p
         member.terminate()
         member.join(PATIENCE)
     assert (first.exitcode, second.exitcode, third.exitcode) == (0, -signal.SIGKILL, 0)
-    worker(name, tmp_path / "shared", group="shared").run()
+    worker(name, tmp_path / "shared", group=group).run()
     assert rebalances.checkpoints(tmp_path / "shared") == expected
 
 
@@ -340,7 +341,7 @@ def test_a_worker_that_hangs_is_fenced(topic, worker, tmp_path, monkeypatch, cap
 
     def hang(slow):
         if slow.rows >= 600 and not other_workers:  # as if it were stopped while another worker has got its partition
-            other_workers.append(worker(name, group="the next generation"))
+            other_workers.append(worker(name, group=f"next generation of {name}"))
             other_workers[0].run()
 
     slow.run(on_rows=hang)
@@ -351,7 +352,8 @@ def test_a_worker_that_hangs_is_fenced(topic, worker, tmp_path, monkeypatch, cap
 
 @each_library
 def test_worker_resumes_from_the_command_line(bootstrap, admin, new_topic, tmp_path, call):
-    name, group = new_topic(partitions=2), "command line"
+    name = new_topic(partitions=2)
+    group = f"group of {name}"
     for partition in range(2):
         publish([Row({"i": i % 7}, i % 7 > 3) for i in range(300)], bootstrap, name, JSONCodec("y"), partition=partition)
     words = ["learn", f"kafka://{bootstrap}/{name}", "--label", "y", "--group", group, "--stop-at-end", "--checkpoint", tmp_path]

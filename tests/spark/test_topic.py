@@ -12,7 +12,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from river import metrics
 
-from kafka_broker import broker_or_skip, jars_of
+from kafka_broker import broker_or_skip, jars_of, running_broker
 from streamsvm import BSCAClassifier
 from streamsvm.files.model_file import serialize_parts
 from streamsvm_kafka import FollowedTopic
@@ -23,8 +23,8 @@ ROWS, ROWS_A_BATCH, PARTITIONS = 500, 100, 2
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    with broker_or_skip(tmp_path_factory.mktemp("kafka")) as running_broker:
-        yield running_broker.plaintext
+    with broker_or_skip(lambda: running_broker(tmp_path_factory.mktemp("kafka"))) as started:
+        yield started.plaintext
 
 
 def publish(broker, rows):

@@ -62,10 +62,15 @@ ensemble.EXPERTS["normal"] = ensemble._make_classification_experts(20)
 model = streamsvm.learners.SVMClassifier()
 """
 FULL = "[stores[0].views.header[0]['n_support'] for stores in model._store.stores[:2]] == [20, 20]"
-#: Models whose functions are called by address, each with a condition: a strategy of a kernel machine, and before a release also
-#: the experts of an ensemble, which take four times as long to compile.
-CALLERS = {"strategy": ("model = streamsvm.learners.BSGDClassifier(20)", "model.n_support == 20")}
-CALLERS |= {"experts": (ENSEMBLE, FULL)} if OF_RELEASE else {}
+REMOVAL = """
+from streamsvm.core.budget import Removal
+model = streamsvm.learners.BSGDClassifier(20, maintenance=Removal())
+"""
+MERGING = "model = streamsvm.learners.BSGDClassifier(20)"
+#: Models whose functions are called by address, each with a condition: the strategy of a kernel machine that is compiled fastest;
+#: before a release also the default one, and the experts of an ensemble, which take four times as long to compile.
+CALLERS = {"strategy": (REMOVAL, "model.n_support == 20")}
+CALLERS |= {"merging": (MERGING, "model.n_support == 20"), "experts": (ENSEMBLE, FULL)} if OF_RELEASE else {}
 #: Optimised less, as the speed of compiled functions does not matter here.
 QUICKLY = {"NUMBA_OPT": "1", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
 
@@ -100,5 +105,5 @@ def test_each_private_part_may_be_renamed(cache, part):
 
 @pytest.mark.parametrize("caller", CALLERS)
 def test_strategies_and_experts_are_called_by_address(cache, caller):
-    """Before a release, all experts of an ensemble, too."""
+    """Before a release, merging and all experts of an ensemble, too."""
     assert len(learn("_finalize_final_module", cache, *CALLERS[caller]).splitlines()) == 1
