@@ -32,6 +32,7 @@ def table_model(
     learner: base.Classifier | base.Regressor | base.AnomalyDetector | None = None,
     regression: bool | None = None,
     columns: str = "",
+    key: str | Iterable[str] = (),
     missing: str | Iterable[str] = (),
     decimal: str | None = None,
     when_missing: str | None = None,
@@ -65,6 +66,9 @@ def table_model(
         Whether the label is a number to predict. None: according to the learner, or else inferred from the labels.
     columns
         Kinds of columns whose inferred kind is wrong: ``"id:drop,zip:category,since:date=%d.%m.%Y,age:number"``.
+    key
+        Name of the column, or of several, that tells which device, customer or shop a row is of, as ``keys`` of `TableEncoder`:
+        the same as ``"device:key"`` in ``columns``.
     missing
         Missing-value markers, such as ``["NA", "-"]``.
     decimal
@@ -102,6 +106,7 @@ def table_model(
     options |= {} if cycles is None else {"cycles": validate_names("cycles", cycles)}
     if not isinstance(columns, str):
         raise ValueError(f"columns must be a text such as 'id:drop,city:category', not {short_repr(columns)}")
+    kinds = parse_columns(columns, validate_names("key", key))
     if learner is not None and not isinstance(learner, base.Classifier | base.Regressor | base.AnomalyDetector):
         raise ValueError(f"the learner must be a classifier, regressor or anomaly detector of river, not {short_repr(learner)}")
     needs_label = not isinstance(learner, base.AnomalyDetector)
@@ -112,8 +117,7 @@ def table_model(
     if isinstance(data, TableSchema):
         if label not in (None, data.label) or regression not in (None, data.regression):
             raise ValueError(f"the schema is for the label {data.label!r}: give the data again for another one")
-        return _make_model(data.with_options(columns=columns, **options), learner)
-    kinds = parse_columns(columns)
+        return _make_model(data.with_options(columns=kinds, **options), learner)
     options |= {"columns": kinds} if kinds else {}
     if problem := find_label_problem(kinds, label):
         raise ValueError(problem)

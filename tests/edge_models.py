@@ -131,13 +131,13 @@ def of_dates(classes):
     return model
 
 
-def of_names(classes, n=600, seed=0, **parameters):
+def of_names(classes, n=600, seed=0, columns="city:category,size:category", **parameters):
     """Return a pipeline of a TableEncoder with target encoding and a learner, and rows: learned ones, and new ones.
 
     Categories have a one-hot column, a target encoding, both, or neither, or are missing; some have several spellings.
     """
     learner = BSCARegressor(budget=30, seed=0) if classes == 0 else BSGDClassifier(budget=30, seed=0)
-    model = TableEncoder("city:category,size:category", **parameters) | learner
+    model = TableEncoder(columns, **parameters) | learner
     rng, pairs = random.Random(seed), list(rows(2 * n, classes, seed))
     for number, (x, y) in enumerate(pairs):
         city = int(rng.expovariate(0.03)) + (200 if number >= n and rng.random() < 0.2 else 0) if number > 20 else number % 2

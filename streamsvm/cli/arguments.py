@@ -110,8 +110,9 @@ def add_table_flags(group: Any) -> None:
     """Add to an argparse ``group`` the flags that describe the columns of a table, such as ``--columns`` and ``--missing``."""
     text = (
         "what columns hold, as NAME:KIND, with commas between them; KIND is drop (ignored, as ids), category (names, such as "
-        "cities: a feature for each where they are few, else what the labels say of each), text (messages or titles: what the "
-        "labels say of their words), date (ISO 8601, as seconds), "
+        "cities: a feature for each where they are few, else what the labels say of each), key (devices or customers: a "
+        "category whose last and recent labels are remembered), text (messages or titles: what the labels say of their words), "
+        "date (ISO 8601, as seconds), "
         "date=%%d.%%m.%%Y (in that format; of numbers the unit, as date=ms), quantity (numbers with limits, units or flags, as "
         "'quantity=<5|kg'), duration (1:30:00, as seconds) or number. Others are numbers, or with *:drop at the end ignored; "
         "key, timestamp and header.NAME are also those of a topic's messages, for rows without a field of this name"

@@ -79,16 +79,19 @@ class CategoryTable(NamedTuple):
     """Target encodings: the numbers that replace the categories (texts) of columns."""
 
     keys: np.ndarray
-    """Hash of each category, from ``compute_name_key``, uint32 [n], in ascending order."""
+    """Hash of each category, from ``compute_name_key``, uint32 [n], in ascending order. It may begin with 0, for all others."""
     values: np.ndarray
     """The numbers of each category, float64 [n, m]."""
 
     def find_values(self, key: int) -> np.ndarray:
-        """Return the target encodings of a category, float64 [m]. ``key`` is the category's hash. They are NaN if the table does
-        not contain it.
+        """Return the target encodings of a category, float64 [m]. ``key`` is the category's hash. If the table does not contain
+        it, they are those of the key 0, or NaN.
         """
-        row = int(np.searchsorted(self.keys, np.uint32(key)))
-        return self.values[row] if row < len(self.keys) and self.keys[row] == key else np.full(self.values.shape[1], math.nan)
+        for wanted in (key, 0):
+            row = int(np.searchsorted(self.keys, np.uint32(wanted)))
+            if row < len(self.keys) and self.keys[row] == wanted:
+                return self.values[row]
+        return np.full(self.values.shape[1], math.nan)
 
 
 Table = CategoryTable | TextTable

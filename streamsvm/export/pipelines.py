@@ -296,9 +296,9 @@ def _list_encoded_columns(encoder: TableEncoder, table: int) -> dict[Any, Column
         if encoder.buckets is not None:
             buckets = ((number, encoder.buckets) for number in range(encoder.buckets))
             columns |= {f"{name}#{bucket[0]}": Column("", name, bucket=bucket) for bucket in buckets}
-        elif target_encoding is not None and state.has_target_encoding(name, None):
-            suffixes = enumerate(target_encoding.suffixes)
-            columns |= {f"{name}~{suffix}": Column("", name, table=(table + len(texts), i)) for i, suffix in suffixes}
+        elif target_encoding is not None and (name in state.keys or state.has_target_encoding(name, None)):
+            features = enumerate(target_encoding.make_names([name], state.keys & {name}))
+            columns |= {feature: Column("", name, table=(table + len(texts), i)) for i, feature in features}
     for feature in map(state.get_feature, state.means):
         if feature in columns and columns.pop(feature).table is not None:
             raise ExportError(f"a column has the name of a target encoding, {feature!r:.80}: rename it")
@@ -310,7 +310,8 @@ def _list_encoded_columns(encoder: TableEncoder, table: int) -> dict[Any, Column
 def _make_category_table(state: ColumnState, target_encoding: TargetEncoding) -> CategoryTable:
     """Return a table of target encodings (numbers that replace categories) for an exported model, with the hashes of the
     categories as keys. It has what ``target_encoding``, part of a TableEncoder with this ``state``, has learned, except for
-    categories with a one-hot column.
+    categories with a one-hot column. If the encoder has columns that are keys, the table also has their memories, and a first row
+    for unknown keys.
     """
     one_hot_keys: list[int] = []
     for name, values in state.categories.items():
@@ -320,7 +321,13 @@ def _make_category_table(state: ColumnState, target_encoding: TargetEncoding) ->
             if not state.has_target_encoding(name, feature)
         ]
     keys = np.setdiff1d(target_encoding.keys, np.array(one_hot_keys, np.uint32))
-    return CategoryTable(keys, target_encoding.encode_categories(keys.tolist()))
+    if not state.keys:
+        return CategoryTable(keys, target_encoding.encode_categories(keys.tolist()))
+    all_keys = np.append(np.uint32(0), target_encoding.keys)
+    unknown = np.setdiff1d(np.arange(1, len(all_keys) + 1, dtype=np.uint32), all_keys)[0]
+    requests = np.where(np.isin(all_keys, keys), all_keys, 0), np.where(all_keys == 0, unknown, all_keys)
+    rows = np.zeros((len(all_keys), 0), np.uint32), *(request[:, None].astype(np.uint32) for request in requests)
+    return CategoryTable(all_keys, target_encoding.encode_rows(*rows, *np.full((2, len(all_keys)), math.nan))[0])
 
 
 # Precision of float32 -----------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ OF_LEARN = [
     (["--when-missing", "median"], "invalid choice"),
     (
         ["--columns", "a"],
-        "a cannot be read: it is NAME:KIND,..., where KIND is drop, category, text, date, date=FORMAT, number, quantity",
+        "a cannot be read: it is NAME:KIND,..., where KIND is drop, category, key, text, date, date=FORMAT, number, quantity",
     ),
     (["--threshold", "0.2"], "--positive LABEL"),
     (["--threshold", "f11", "--positive", "a"], "--threshold f11: there is no such metric for classifiers"),

@@ -26,6 +26,8 @@ from streamsvm.files.container import pack_container
 from streamsvm.stream.tables import TableEncoder
 
 CASES = [(classes, {}) for classes in (0, 2, 3)]
+CASES += [(classes, {"columns": "city:key,size:category"}) for classes in (0, 2, 3)]
+CASES += [(2, {"columns": "city:key,size:key", "max_values": 64})]
 CASES += [(2, {"max_values": 0}), (2, {"scaler": "standard"}), (0, {"when_missing": "drop"})]
 
 

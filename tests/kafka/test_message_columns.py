@@ -117,7 +117,7 @@ def test_a_key_is_learned_as_a_field_of_that_name(send, source_of):
     send.flush()
 
     def learned(*columns, topic):
-        model = TableEncoder(columns="key:category") | BSGDClassifier(budget=100, seed=1)
+        model = TableEncoder(columns="key:key") | BSGDClassifier(budget=100, seed=1)
         loop = LearningLoop(source_of(columns=columns, topic=topic), model)
         loop.run()
         return loop
@@ -133,11 +133,11 @@ def test_flag_is_part_of_the_checkpoint(send, call, tmp_path):
         send({"x": i * 7919 % 13, "y": i % 3 == 1}, b"device-%d" % (i % 3), BEGIN + 1000 * i)
     send.flush()
     learn = ["learn", send.url, "--label", "y", "--learner", "bsgd", "--stop-at-end", "--checkpoint"]
-    flags = ["--columns", "key:category,timestamp:date", "--cycles", "none"]
+    flags = ["--columns", "message.key:key,timestamp:date", "--cycles", "none"]
     call(*learn, tmp_path / "whole", *flags)
     said = call(*learn, tmp_path / "state", *flags, "--max-rows", 200).stderr
-    assert "key        category  device-0, device-1, device-2\n" in said
-    assert "timestamp  date" in said
+    assert "message.key  key   device-0, device-1, device-2\n" in said
+    assert "timestamp    date" in said
     call(*learn, tmp_path / "state", *flags, "--max-rows", 200)
     call(*learn, tmp_path / "state")
     assert dumps(load(tmp_path / "state")) == dumps(load(tmp_path / "whole"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from river import dummy, metrics
+from river import base, dummy, metrics
 
 from delayed_twin import FATES, check_replayed, check_sums, correct_times, replay, streams, with_wrong_clocks, write
 from killing import whole_and_killed
@@ -29,6 +29,7 @@ from streamsvm.stream import (
 )
 from streamsvm.stream.delayed.buffer import PendingRow
 from streamsvm.stream.delayed.events import parse_event_time
+from streamsvm.stream.tables import TableEncoder
 
 JOIN = {"key": "id", "time": "t"}
 
@@ -410,3 +411,30 @@ def test_chunks_of_joined_streams_have_places_and_passthrough_columns():
     assert [chunk.messages(0, 1) for chunk in (first, second, bad)] == [None] * 3
     assert (bad.place(0), bad.row(0).place) == ("rows, row 2", "rows, row 2")
     assert source.read(9) is None
+
+
+class Features(base.Classifier):
+    """Collects the features of predicted and of learned rows, by the row's number."""
+
+    def __init__(self):
+        self.predicted, self.learned = {}, {}
+
+    def predict_one(self, x):
+        self.predicted[x["i"]] = x
+        return True
+
+    def learn_one(self, x, y):
+        self.learned[x["i"]] = x
+
+
+def test_a_row_is_learned_with_the_memory_of_its_key_when_it_was_predicted():
+    rows = [row(i, 10.0 * i, device="ab"[i % 2], i=float(i)) for i in range(60)]
+    labels = [label(i, 10.0 * i + 55.0, i // 2 % 3 == 0) for i in range(60)]
+    last = Features()
+    progress, _ = learn(rows, labels, TableEncoder(keys="device") | last)
+    assert progress.delayed["joined"] == len(last.learned) == 60
+    names = ["device~last True", "device~recent True", "device~rows"]
+    remembered = [i for i, x in last.predicted.items() if "device~rows" in x]
+    assert len(remembered) > 50
+    assert all(last.predicted[i][name] == last.learned[i][name] for i in remembered for name in names)
+    assert math.log(1 + 27) == max(last.learned[i]["device~rows"] for i in remembered)  # three rows of each key were waiting

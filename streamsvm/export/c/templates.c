@@ -334,6 +334,7 @@ float @_name(int place, const char *text)
 $cases$
     default: return 0.0f;
     }
+    if (!*text) return 0.0f;
     for (key = ~key; *text; text++) { /* the CRC-32 of the field and the text */
         key ^= (uint32_t)(unsigned char)*text;
         for (bit = 0; bit < 8; bit++) key = key & 1u ? (key >> 1) ^ 0xedb88320u : key >> 1;
@@ -344,7 +345,8 @@ $cases$
         if (keys[middle] < key) begin = middle + 1;
         else end = middle;
     }
-    return begin < count && keys[begin] == key ? values[begin] : 0.0f;
+    if (begin < count && keys[begin] == key) return values[begin];
+    return count && keys[0] == 0u ? values[0] : 0.0f; /* 0: the numbers of unknown keys */
 }
 
 /* section: checked */

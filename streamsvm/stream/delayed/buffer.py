@@ -32,6 +32,8 @@ class PendingRow(NamedTuple):
     """The features, as packed by ``pack_row``."""
     prediction: str
     """The prediction that was made, as packed by ``pack_prediction``."""
+    memory: str = ""
+    """The features with the memory of the row's keys when it was predicted, as packed by ``pack_row``; empty without any."""
 
 
 class ExpiredRow(NamedTuple):
@@ -284,7 +286,7 @@ class DelayedLabels(Resumable):
 
 def _row_bytes(key: str, pending: PendingRow) -> int:
     """Return the number of bytes that a waiting row is assumed to take in memory."""
-    return _ENTRY_BYTES + len(key) + len(pending.row) + len(pending.prediction)
+    return _ENTRY_BYTES + len(key) + len(pending.row) + len(pending.prediction) + len(pending.memory)
 
 
 def _label_bytes(key: str, y: Any) -> int:

@@ -12,7 +12,7 @@ from streamsvm.core.warning import warn
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.continuation import report_change
 from streamsvm.stream.delayed.buffer import DelayedLabels, ExpiredRow, PendingRow
-from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel, pack_prediction, unpack_prediction, unpack_row
+from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel, pack_prediction, pack_row, unpack_prediction, unpack_row
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.loop import LearningLoop
@@ -153,7 +153,9 @@ class DelayedLearningLoop(LearningLoop):
             self.timings.observe_prediction()
         early_label = delayed.get_early_label(key)
         if early_label is None:
-            delayed.add_row(key, PendingRow(event.time, self.rows, event.packed, packed_prediction))
+            encoder = self._pipeline.table_encoder
+            memory = "" if encoder is None or not (features := encoder.get_memory(x)) else pack_row(features)
+            delayed.add_row(key, PendingRow(event.time, self.rows, event.packed, packed_prediction, memory))
         else:
             (y,) = early_label
             delayed.join_early_label(key, event.time)
@@ -173,8 +175,10 @@ class DelayedLearningLoop(LearningLoop):
         an error, the row is counted as refused, and is skipped or written to the dead letters. ``place`` describes the message in
         errors.
         """
-        x, prepare = unpack_row(pending.row), self._pipeline.prepare_row
+        x, prepare, encoder = unpack_row(pending.row), self._pipeline.prepare_row, self._pipeline.table_encoder
         try:
+            if encoder is not None and pending.memory:  # not the labels since then, or the model would rely on them
+                encoder.set_memory(x, unpack_row(pending.memory))
             self._learn(x, y, x if prepare is None else prepare(x), *unpack_prediction(pending.prediction))
         except (MemoryError, StreamError):
             raise

@@ -231,6 +231,8 @@ class _BatchEncoding:
         self.text_encodings: dict[Hashable, TextEncoding] = {}
         #: For each categorical column, the key of each row's category if it is target encoded, otherwise 0.
         self.target_keys: dict[Hashable, np.ndarray] = {}
+        #: For each column that is a key, the key of each row's category.
+        self.recalled_keys: dict[Hashable, np.ndarray] = {}
         columns = {*state.columns, *table.numeric_columns, *table.category_columns, *table.text_columns}
         self._may_exceed_columns = len(columns) > state.max_columns  # then rows with new columns may be refused
         missing = np.full(self.n, np.nan)
@@ -261,19 +263,19 @@ class _BatchEncoding:
         suffixes, codes = encoding.suffixes, np.full(self.n, np.nan)
         if is_learned is not None and len(y):
             codes, self.n = encoding.get_label_codes(y, is_learned[: self.n])
-        target_keys = {name: keys for name, keys in self.target_keys.items() if suffixes}
-        for name, keys in target_keys.items():
-            if not all(self.is_usable(f"{name}~{suffix}") for suffix in suffixes):
-                self.cut_before(keys != 0)
+        requests = (self.target_keys, self.recalled_keys) if suffixes else ({}, {})
+        for request, kinds in zip(requests, (suffixes, encoding.memory_suffixes), strict=True):
+            for name, keys in request.items():
+                if not all(self.is_usable(f"{name}~{kind}") for kind in kinds):
+                    self.cut_before(keys != 0)
         n, stop = self.n, self.first + self.n
         codes, w = codes[:n], np.ones(n) if weights is None else np.minimum(weights[:n], MAX_WEIGHT, dtype=np.float64)
         no_keys, categories = np.zeros((n, 0), np.uint32), table.category_columns.values() if self.state.buckets is None else ()
         row_keys = np.column_stack([no_keys, *(column.keys[column.codes[self.first : stop]] for column in categories)])
         row_keys.sort(axis=1)
-        requested = np.column_stack([no_keys, *(keys[:n] for keys in target_keys.values())])
-        values, targets = encoding.encode_rows(row_keys, requested, codes, w)
-        features = [f"{name}~{suffix}" for name in target_keys for suffix in suffixes]
-        columns = [*zip(features, values.reshape(n, len(features)).T, strict=True)]
+        encoded, recalled = (np.column_stack([no_keys, *(keys[:n] for keys in request.values())]) for request in requests)
+        values, targets = encoding.encode_rows(row_keys, encoded, recalled, codes, w)
+        columns = [*zip(encoding.make_names(*requests), values.T, strict=True)]
         texts: list[tuple[TextEncoding, Characters]] = []
         for name, text_encoding in self.text_encodings.items():
             characters = Characters.from_texts([text or "" for text in table.text_columns[name][self.first : stop]])
@@ -397,6 +399,8 @@ class _BatchEncoding:
             self.indicator_indices.append(indices[codes])
         if keys.any():
             self.target_keys[name] = keys[codes]
+        if name in state.keys and column.keys[codes].any():
+            self.recalled_keys[name] = column.keys[codes]
 
     def _add_indicator(self, feature: Hashable) -> int:
         """Return the index that a 0-1 feature has among those of this batch. A feature that is not there yet is added."""

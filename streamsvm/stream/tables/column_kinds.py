@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from streamsvm.files.messages import quote_name, short_repr
@@ -16,13 +16,15 @@ OTHER_COLUMNS = "*"
 #: Matches the names of columns that are a part of a Kafka message beside its value: the key, the timestamp or a header.
 MESSAGE_COLUMN: re.Pattern[str] = re.compile(r"(?:message\.)?(key|timestamp|header\.(.+))", re.DOTALL)
 DROP, NUMBER, CATEGORY, TEXT, DATE = "drop", "number", "category", "text", "date"
+#: A category with a memory: the last and the recent labels of its rows are features, too.
+KEY = "key"
 #: Kinds of numbers in other notations.
 QUANTITY, DURATION = "quantity", "duration"
 _USAGE = (
-    "it is NAME:KIND,..., where KIND is drop, category, text, date, date=FORMAT, number, quantity, quantity=UNIT|UNIT or duration"
-    "; or, with missing-value markers for that column, category=MARKER|MARKER or number=MARKER"
+    "it is NAME:KIND,..., where KIND is drop, category, key, text, date, date=FORMAT, number, quantity, quantity=UNIT|UNIT or "
+    "duration; or, with missing-value markers for that column, category=MARKER|MARKER or number=MARKER"
 )
-_KINDS = "drop|category|text|date|number|quantity|duration"
+_KINDS = "drop|category|key|text|date|number|quantity|duration"
 _NAME = r'\s*("(?:[^"]|"")*"|[^",:]*?)\s*'  # optionally in double quotes
 _FORMAT = r'\s*("(?:[^"]|"")*"|[^",]*?)\s*'
 _COLUMN = re.compile(f"{_NAME}:\\s*({_KINDS})(?:={_FORMAT})?\\s*(?:,|$)")
@@ -37,16 +39,19 @@ class ColumnKind(NamedTuple):
     """
 
     kind: str
-    """``drop``, ``number``, ``category``, ``text`` or ``date``."""
+    """``drop``, ``number``, ``category`` (also of a key), ``text`` or ``date``."""
     format: str | None = None
-    """Format of dates (None: ISO 8601), or notation of numbers, such as ``quantity=kg`` or ``duration`` (None: plain numbers)."""
+    """Format of dates (None: ISO 8601), notation of numbers, such as ``quantity=kg`` or ``duration`` (None: plain numbers), or
+    ``key`` for a category that is a key.
+    """
     markers: list[str] | None = None
     """Missing-value markers of this column; None to use those of the table."""
 
     @classmethod
     def parse(cls, text: str) -> ColumnKind:
-        """Parse a column kind: ``drop``, ``number``, ``category``, ``text``, ``date``, ``quantity`` or ``duration``, optionally
-        with a date format, missing-value markers or units, such as ``"date=%d.%m.%Y"``. Raises ValueError if it is invalid.
+        """Parse a column kind: ``drop``, ``number``, ``category``, ``key``, ``text``, ``date``, ``quantity`` or ``duration``,
+        optionally with a date format, missing-value markers or units, such as ``"date=%d.%m.%Y"``. Raises ValueError if it is
+        invalid.
         """
         match = _KIND.fullmatch(text) if isinstance(text, str) else None
         if match is None or (match[1] in (DROP, TEXT, DURATION) and match[2] is not None):
@@ -58,17 +63,19 @@ class ColumnKind(NamedTuple):
             return cls(kind, detail or None)
         if kind in (QUANTITY, DURATION):
             return cls(NUMBER, text)
-        return cls(kind, None, None if detail is None else [marker for marker in detail.split("|") if marker])
+        markers = None if detail is None else [marker for marker in detail.split("|") if marker]
+        return cls(CATEGORY, KEY, markers) if kind == KEY else cls(kind, None, markers)
 
 
-def parse_columns(columns: ColumnKinds) -> dict[str, str]:
+def parse_columns(columns: ColumnKinds, keys: Sequence[str] = ()) -> dict[str, str]:
     """Return the kind of each column as a dict, such as ``{"id": "drop"}``. ``columns`` is a mapping like this or its text form,
-    such as ``"id:drop,zip:category"``.
+    such as ``"id:drop,zip:category"``, and ``keys`` are names of further columns that are keys.
 
     Raises
     ------
     ValueError
-        The text is not of the form NAME:KIND,..., it names a column twice, or a kind is invalid.
+        The text is not of the form NAME:KIND,..., it names a column twice, a kind is invalid, or one of ``keys`` has another
+        kind.
 
     Examples
     --------
@@ -76,14 +83,18 @@ def parse_columns(columns: ColumnKinds) -> dict[str, str]:
     {'id': 'drop', 'last, first': 'category', 'since': 'date=%d.%m.%Y %H:%M'}
     >>> parse_columns("country:category=,age:number=NA|-,*:drop")
     {'country': 'category=', 'age': 'number=NA|-', '*': 'drop'}
+    >>> parse_columns("city:category", keys=["device"])
+    {'city': 'category', 'device': 'key'}
     """
     if not isinstance(columns, str | Mapping):
         raise ValueError(f"columns must be a text or a mapping of columns to kinds, not {short_repr(columns)}: {_USAGE}")
     kinds = _parse_kinds_text(columns) if isinstance(columns, str) else dict(columns)
+    kinds |= {name: KEY for name in keys if name not in kinds}
     for name, kind in kinds.items():
         if not isinstance(name, str):
             raise ValueError(f"names of columns must be str, not {short_repr(name)}")
-        ColumnKind.parse(kind)
+        if ColumnKind.parse(kind).format != KEY and name in keys:
+            raise ValueError(f"column {name!r} is a key, and cannot be of the kind {kind}")
         if name == OTHER_COLUMNS and kind != DROP:
             raise ValueError(f"columns {short_repr(columns)}: * stands for all other columns, which can only be dropped: *:drop")
     return kinds

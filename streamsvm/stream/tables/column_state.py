@@ -8,7 +8,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -70,6 +70,8 @@ class ParsedRow:
     """Texts by column."""
     features: dict[Hashable, Any] | None = None
     """The encoded row, once it is known."""
+    memory: Mapping[Hashable, Any] = field(default_factory=dict)
+    """The features with the memory of keys as of an earlier time; those that are not here are as of now."""
     cells: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
     """The columns and the values that were parsed."""
 
@@ -105,6 +107,8 @@ class ColumnState:
         self.buckets: int | None = buckets
         self.max_columns: int = max_columns
         self._max_values = max_values
+        #: The categorical columns whose memory is a feature, too.
+        self.keys: frozenset[Hashable] = frozenset(parser.keys)
         #: Number of values and running mean of each learned numeric or date column.
         self.means: dict[Hashable, tuple[int, float]] = {}
         #: First and last date of each learned column of dates, in seconds since 1970. Models of older versions have no ranges.
@@ -126,7 +130,7 @@ class ColumnState:
         self._known_cells: dict[Hashable, dict[Any, Category]] = {name: {} for name in names_and_texts}
         is_needed = (buckets is None and parser.columns_of_kind(CATEGORY)) or parser.columns_of_kind(TEXT)
         #: The target encoding of the categories, and the labels of texts; None if the encoder does not need labels.
-        self.target_encoding: TargetEncoding | None = TargetEncoding() if is_needed else None
+        self.target_encoding: TargetEncoding | None = TargetEncoding(bool(self.keys)) if is_needed else None
 
     @property
     def columns(self) -> list[Hashable]:
@@ -380,6 +384,7 @@ class ColumnState:
         ascending += [numbers for first, last in ranges for numbers in ((-limit, first, last), (first, last, limit))]
         numbers = np.array([(0.0, 0.0, 0.0), *ascending])
         have_types = have_types and {*map(type, texts)} <= {str} and {*map(type, self.texts.values())} <= {TextEncoding}
+        have_types = have_types and getattr(self.target_encoding, "has_memory", False) is bool(self.keys)
         if not (have_types and numbers.dtype == float and (np.diff(numbers) >= 0.0).all()):
             raise ValueError("the table encoder is corrupt: its means, dates, categories or texts are invalid")
 
@@ -434,12 +439,13 @@ class ColumnState:
         columns: dict[str, Hashable] = {feature: column for column, feature in self.quoted.items()}
         columns |= {f"{self.get_feature(column)} is missing": column for column in self.columns}
         columns |= {feature: column for feature, (column, _, _) in self.phases.items()}
-        suffixes = () if self.target_encoding is None else self.target_encoding.suffixes
+        encoding = self.target_encoding
         for column in self.texts:
             names = TextEncoding.make_names(column, self.target_encoding)  # there were minima as long as there were two labels
             columns |= dict.fromkeys([*names, *(re.sub("max$", "min", name) for name in names)], column)
         for column, features in self.categories.items():
-            columns |= dict.fromkeys(features.values(), column) | {f"{column}~{suffix}": column for suffix in suffixes}
+            names = [] if encoding is None else encoding.make_names([column], self.keys & {column})
+            columns |= dict.fromkeys([*features.values(), *names], column)
             columns |= {f"{column}#{bucket}": column for bucket in range(self.buckets or 0)}
         return columns
 

@@ -16,8 +16,8 @@ from streamsvm.core.transformers import Units, import_standard_scaler, merge_tra
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.batch_encoding import ParsedTable
 from streamsvm.stream.tables.chunk import Table, process_rows, to_float_prefix
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, TEXT, ColumnKinds, format_columns, select_different_kinds
-from streamsvm.stream.tables.column_state import STORED_NAMES, Category, ColumnState, ParsedRow
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, TEXT, ColumnKinds, parse_columns, select_different_kinds
+from streamsvm.stream.tables.column_state import STORED_NAMES, ColumnState, ParsedRow
 from streamsvm.stream.tables.dates import CYCLES, encode_cycle
 from streamsvm.stream.tables.model import TableModel, add_row_number
 from streamsvm.stream.tables.table_parser import Names, TableParser, validate_names
@@ -38,6 +38,10 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
     - All other categories are **target encoded** by the labels of earlier rows. With two labels, ``city~yes`` is the log odds of
       the label in this category minus those in all rows; with more labels, each of the first 8 has a feature. In a
       regression, all categories have ``city~``, the mean target of the category minus that of all rows, in standard deviations.
+    - A **key** is a category that tells the device, customer or shop of a row. In addition, the last label of its rows is a
+      feature (``device~last yes`` is 1 or 0), the mean of recent labels, of which a new one counts 10 % (``device~recent yes``),
+      and log(1 + rows), called ``device~rows``. In a regression, ``device~last`` and ``device~recent`` are targets. An unknown
+      key has the means of all rows.
     - With ``buckets``, no labels are needed: the first ``max_values`` categories get a feature each as they come, and all others
       share the features ``city#0``, ``city#1``, ..., by a hash of their text.
     - A **text**, such as a message or a title, becomes its number of words, called ``body~words``, and 4 features for each of the
@@ -60,6 +64,8 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
     ----------
     columns, missing, decimal
         As in `TableParser`: the kind of each column, such as ``"id:drop,city:category"``. All other columns hold numbers.
+    keys
+        Names of columns that are keys, one or several: the same as ``"device:key"`` in ``columns``.
     when_missing
         How to encode a missing value of a learned column: ``"mean"`` replaces a number by the running mean, ``"indicator"`` also
         adds a feature such as ``age is missing``, which is 1, and ``"drop"`` omits the feature in that row, so that it counts as
@@ -99,6 +105,11 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
     ...     model.learn_one({"city": city}, y)
     >>> model.predict_one({"city": "Oslo"})
     False
+    >>> encoder = TableEncoder(keys="device")
+    >>> for device, y in [("a7", "on"), ("b2", "off"), ("a7", "on")]:
+    ...     encoder.learn_one({"device": device}, y)
+    >>> encoder.transform_one({"device": "b2"})
+    {'device~last on': 0.0, 'device~recent on': 0.4499..., 'device~rows': 0.6931...}
     """
 
     _changeable = frozenset({"max_columns"})
@@ -107,6 +118,7 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         self,
         columns: ColumnKinds = "",
         *,
+        keys: Names = (),
         missing: Names = (),
         decimal: str | None = None,
         when_missing: WhenMissing = "mean",
@@ -116,8 +128,9 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         buckets: int | None = None,
         max_columns: int = 1024,
     ) -> None:
-        self._parser = TableParser(columns, missing=missing, decimal=decimal)
+        self._parser = TableParser(parse_columns(columns, validate_names("keys", keys)), missing=missing, decimal=decimal)
         self.columns: dict[str, str] = self._parser.columns
+        self.keys: list[str] = self._parser.keys
         self.missing: list[str] = self._parser.missing
         self.decimal: str | None = decimal
         self.when_missing: WhenMissing = when_missing
@@ -136,6 +149,8 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
             value = getattr(self, name)
             if (value is not None or name == "max_columns") and (type(value) is not int or value < least):
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {short_repr(value)}")
+        if self.keys and buckets is not None:
+            raise ValueError(f"buckets={buckets}: a key remembers labels, for which buckets have no place: leave buckets out")
         if len(self.categories) > max_columns:
             raise ValueError(f"columns have {len(self.categories)} categories, more than max_columns={max_columns}: drop some")
         if (n_texts := len(self._parser.columns_of_kind(TEXT))) > MAX_TEXT_COLUMNS:
@@ -198,7 +213,7 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         """
         features_per_column = self._state.max_values + (MAX_LABELS if self.buckets is None else self.buckets)
         n_derived = len(self.categories) * features_per_column + 2 * sum(map(len, self._state.cycles.values()))
-        n_derived += len(self._parser.columns_of_kind(TEXT)) * (1 + 4 * MAX_TEXT_LABELS)
+        n_derived += len(self._parser.columns_of_kind(TEXT)) * (1 + 4 * MAX_TEXT_LABELS) + len(self.keys) * (1 + 2 * MAX_LABELS)
         return max(default, n_columns) * (2 if self.when_missing == "indicator" else 1) + n_derived
 
     @property
@@ -243,7 +258,7 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         features = self._transform_numbers(numbers)
         if state.quoted or not features.keys() <= state.means.keys():
             features = {state.get_feature(name): value for name, value in features.items()}
-        self._add_categories(names, features)
+        self._add_categories(row, features)
         for name, text in row.texts.items():
             if name in state.texts and (labels := state.target_encoding) is not None:
                 values = state.texts[name].encode_rows(text, labels)[0].tolist()
@@ -276,19 +291,34 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
             features.setdefault(name, numbers.get(name, 0.0) if keeps_new else 0.0)
         return features
 
-    def _add_categories(self, names: Mapping[Hashable, Category], features: dict[Hashable, Any]) -> None:
-        """Add the one-hot, hashed and target-encoded features of a row's categories to the dict ``features``. ``names`` has the
-        category of each categorical column.
+    def _add_categories(self, row: ParsedRow, features: dict[Hashable, Any]) -> None:
+        """Add the one-hot, hashed and target-encoded features of a row's categories, and the memory of its keys, to the dict
+        ``features``.
         """
-        target_encoding, keys = self._state.target_encoding, {}
-        for name, category in names.items():
+        target_encoding, keys, recalled = self._state.target_encoding, {}, {}
+        for name, category in row.names.items():
             if category.feature:
                 features[category.feature] = 1.0
             if category.has_target_encoding:
                 keys[name] = category.key
-        if keys and target_encoding is not None and (suffixes := target_encoding.suffixes):
-            encodings = target_encoding.encode_categories(list(keys.values())).ravel().tolist()
-            features.update(zip([f"{name}~{suffix}" for name in keys for suffix in suffixes], encodings, strict=True))
+            if name in self._state.keys:
+                recalled[name] = category.key
+        if (keys or recalled) and target_encoding is not None and target_encoding.suffixes:
+            encodings = target_encoding.encode_row(list(keys.values()), list(recalled.values())).tolist()
+            features.update(zip(target_encoding.make_names(keys, recalled), encodings, strict=True))
+        features.update(row.memory)
+
+    def get_memory(self, x: Mapping[Any, Any]) -> dict[Hashable, Any]:
+        """Return the features of a row with the memory of its keys, by name: a part of those that `transform_one` returns."""
+        encoding, features = self._state.target_encoding, self.transform_one(x) if self.keys else {}
+        names = [] if encoding is None else encoding.make_names([], self.keys)
+        return {name: features[name] for name in names if name in features}
+
+    def set_memory(self, x: Mapping[Any, Any], memory: Mapping[Hashable, Any]) -> None:
+        """Encode this row (the same dict, unchanged) with the features of ``memory``, which `get_memory` returned when the row
+        was predicted, until another row is encoded or learned.
+        """
+        self._state.split_row(x, False).memory = memory
 
     def parse_table(self, table: Table) -> ParsedTable:
         """Parse a table. The result encodes its rows in batches, each as `transform_one` would. The encoder must not have a
@@ -399,7 +429,7 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
             if different and name != "scaler":
                 values: tuple[Any, ...] = (value, getattr(different[0], name))
                 if name == "columns":
-                    values = tuple(map(format_columns, select_different_kinds(*values)))
+                    values = select_different_kinds(*values)
                 raise ValueError(f"encoders with {name}={values[0]!r} and {values[1]!r} cannot be merged")
         merged = self._state.merge_attributes([other._state for other in others])
         units: list[Units] = [{}] * len(encoders)
@@ -412,7 +442,9 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
     def __getstate__(self) -> dict[str, Any]:
         learned = {stored: getattr(self._state, name) for stored, name in STORED_NAMES.items()}
         learned = {name: value for name, value in learned.items() if value or name not in ("_quoted", "_date_ranges", "_texts")}
-        return {name: value for name, value in self.__dict__.items() if name not in ("_parser", "_parsed", "_state")} | learned
+        return {
+            name: value for name, value in self.__dict__.items() if name not in ("_parser", "_parsed", "_state", "keys")
+        } | learned
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         parameters = {name: value for name, value in state.items() if not name.startswith("_")}

@@ -19,6 +19,7 @@ from streamsvm.stream.tables.column_kinds import (
     CATEGORY,
     DATE,
     DROP,
+    KEY,
     NUMBER,
     OTHER_COLUMNS,
     TEXT,
@@ -67,7 +68,8 @@ class TableParser:
     ----------
     columns
         The kind of each column, as a mapping or as text: ``{"id": "drop", "since": "date=%d.%m.%Y"}`` is the same as
-        ``"id:drop,since:date=%d.%m.%Y"``. Kinds are ``drop``, ``category``, ``text`` (sentences), ``date`` (ISO 8601, or
+        ``"id:drop,since:date=%d.%m.%Y"``. Kinds are ``drop``, ``category``, ``key`` (a category whose last labels a
+        `TableEncoder` remembers), ``text`` (sentences), ``date`` (ISO 8601, or
         epochs), ``date=FORMAT`` (as in `datetime.datetime.strptime`, or the unit of numbers: ``s``, ``ms``, ``us`` or ``ns``),
         ``number``, ``quantity`` (also with a limit, such as ``>20``, hexadecimal, or with a magnitude, such as ``1.2K``),
         ``quantity=,|<5|kg|e`` (with a decimal comma, ``>20`` is 25, and the unit or flag ``kg`` or ``e`` may follow a number)
@@ -106,6 +108,8 @@ class TableParser:
         self.missing: list[str] = validate_names("missing", missing)
         self._markers = _split_markers(self.missing)
         self._kinds: dict[Hashable, ColumnKind] = {name: ColumnKind.parse(kind) for name, kind in self.columns.items()}
+        #: Names of the columns that are keys.
+        self.keys: list[str] = [str(name) for name, column in self._kinds.items() if column[:2] == (CATEGORY, KEY)]
         self._other = self._kinds.pop(OTHER_COLUMNS, ColumnKind(NUMBER))
         self._value_parsers = {name: self._make_value_parser(kind) for name, kind in self._kinds.items()}
         self._other_parser = self._make_value_parser(self._other)

@@ -97,7 +97,7 @@ class ColumnSchema(NamedTuple):
 
     name: str
     kind: str
-    """``number``, ``category``, ``text``, ``date``, ``dropped``, ``label`` or ``target``."""
+    """``number``, ``category``, ``key``, ``text``, ``date``, ``dropped``, ``label`` or ``target``."""
     values: str
     """Some of its values, or their range, as text."""
     note: str = ""

@@ -1,15 +1,13 @@
 """Compiled functions on the hash table of a target encoding: label counts, or weights and target sums, of each category.
 
-A hash table consists of the keys, uint32 [size], 0 in free slots; the index of the row that updated each category last, int64
-[size]; and the counts, float64 [size, labels], or weights and target sums, float64 [size, 2]. A key hashes to a set of 16 slots,
-which is filled from its first slot on. Totals are the weight of each label, or weight, mean and sum of squared deviations of all
-targets.
+A key hashes to a set of 16 slots, which is filled from its first slot on. Totals are the weight of each label, or weight, mean
+and sum of squared deviations of all targets.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +19,23 @@ WAYS = 16
 _PRIOR = 5.0
 #: Counts are halved when a category, or all rows, exceed these weights, so that a changed meaning is learned again.
 _MAX_CATEGORY_WEIGHT, _MAX_TOTAL_WEIGHT = 1000.0, 10_000.0
+#: Share of a new row in the exponential means of a memory.
+_RATE = 0.1
+
+
+class HashTable(NamedTuple):
+    """The arrays of a hash table of categories."""
+
+    keys: np.ndarray
+    """Hash of each category, uint32 [size]; 0 in free slots."""
+    last_rows: np.ndarray
+    """Index of the row that updated each category last, int64 [size]."""
+    counts: np.ndarray
+    """Weight of each label, float64 [size, labels], or weights and target sums, float64 [size, 2]."""
+    memories: np.ndarray
+    """Number of rows, last class index or target, and exponential mean of each label's indicator, or of the targets (then the
+    last one is unused), float32 [size, 2 + columns of the counts]; float32 [size, 0] without columns that are keys.
+    """
 
 
 @compiled
@@ -34,12 +49,12 @@ def find_slot(keys: Any, key: Any) -> Any:
 
 
 @compiled
-def _choose_slot(keys: Any, last_rows: Any, key: Any) -> Any:
+def _choose_slot(table: Any, key: Any) -> Any:
     """Return the index of ``key`` in the hash table, or the index where it can be inserted. A key has 16 possible slots: if
     all are taken by other keys, the one that was updated longest ago is returned.
     """
-    first = (np.int64(key) & (keys.shape[0] // WAYS - 1)) * WAYS
-    oldest = first
+    keys, last_rows = table.keys, table.last_rows
+    oldest = first = (np.int64(key) & (keys.shape[0] // WAYS - 1)) * WAYS
     for slot in range(first, first + WAYS):
         if keys[slot] == key or keys[slot] == 0:
             return slot
@@ -49,18 +64,39 @@ def _choose_slot(keys: Any, last_rows: Any, key: Any) -> Any:
 
 
 @compiled
-def _update_category(
-    keys: Any, last_rows: Any, counts: Any, slot: Any, row: Any, key: Any, y: Any, w: Any, is_regression: Any
-) -> Any:
-    """Add the label ``y`` of a row (class index or target) with weight ``w`` to the counts of a category in a hash table.
-    ``slot`` is the category's index there, and ``row`` the number of the row. If another category has the slot, it is replaced.
-    Returns whether the slot was free.
+def _compute_mean(totals: Any, label: Any, is_regression: Any) -> Any:
+    """Return the smoothed share of the label with an index in all rows; in a regression the mean of all targets."""
+    return totals[1] if is_regression else (totals[label] + 1.0) / (totals.sum() + totals.shape[0])
+
+
+@compiled
+def _update_memory(memory: Any, totals: Any, y: Any, is_regression: Any) -> Any:
+    """Add the label ``y`` of a row (class index or target) to the ``memory`` of its key, float32 [2 + labels]. The means of a
+    new key begin with those of all rows, by their ``totals``.
     """
-    was_free = keys[slot] == 0
-    if keys[slot] != key:
-        keys[slot] = key
+    for label in range(1 if is_regression else totals.shape[0]):
+        mean = np.float64(memory[2 + label]) if memory[0] > 0.0 else _compute_mean(totals, label, is_regression)
+        target = y if is_regression else np.float64(y == label)
+        memory[2 + label] = mean + _RATE * (target - mean)
+    memory[0] += np.float32(1.0)
+    memory[1] = y
+
+
+@compiled
+def _update_category(table: Any, totals: Any, row: Any, key: Any, y: Any, w: Any, is_regression: Any) -> Any:
+    """Add the label ``y`` of a row (class index or target) with weight ``w`` to the counts of a category in a hash table, and to
+    its memory. ``row`` is the number of the row, and ``totals`` are those of all rows. If its slots are full, the category
+    replaces another one. Returns whether its slot was free.
+    """
+    slot, counts = _choose_slot(table, key), table.counts
+    was_free = table.keys[slot] == 0
+    if table.keys[slot] != key:
+        table.keys[slot] = key
         counts[slot] = 0.0
-    last_rows[slot] = row
+        table.memories[slot] = 0.0
+    table.last_rows[slot] = row
+    if table.memories.shape[1] > 0:
+        _update_memory(table.memories[slot], totals, y, is_regression)
     if is_regression:
         counts[slot, 0] += w
         counts[slot, 1] += w * y
@@ -93,16 +129,15 @@ def _update_totals(totals: Any, y: Any, w: Any, is_regression: Any) -> Any:
 
 
 @compiled
-def encode_key(keys: Any, counts: Any, totals: Any, key: Any, positive: Any, is_regression: Any, out: Any) -> Any:
+def _encode_key(table: Any, totals: Any, key: Any, positive: Any, is_regression: Any, out: Any) -> Any:
     """Write the target encoding of the category with this ``key`` to ``out``, float64 [features]; zeros if the category is
-    unknown. ``keys``, ``counts`` and ``totals`` are the arrays of the hash table. Of two labels, only that with the class index
-    ``positive`` is encoded.
+    unknown. Of two labels, only that with the class index ``positive`` is encoded.
 
     For regression, it is the category's mean minus the mean of all targets, in standard deviations of all targets. For
     classification, it is the log odds of each label minus those of all rows; of two labels, only that with index ``positive``.
     """
     out[:] = 0.0
-    slot = -1 if key == 0 else find_slot(keys, key)
+    slot, counts = -1 if key == 0 else find_slot(table.keys, key), table.counts
     if slot < 0:
         return
     if is_regression:
@@ -121,13 +156,24 @@ def encode_key(keys: Any, counts: Any, totals: Any, key: Any, positive: Any, is_
 
 
 @compiled
-def encode_keys(keys: Any, counts: Any, totals: Any, requested_keys: Any, positive: Any, is_regression: Any, out: Any) -> Any:
-    """Write the target encodings of many categories to ``out``, float64 [rows, columns, features]. ``requested_keys``, uint32
-    [rows, columns], has the keys of the categories (0: missing). The other arguments are those of `encode_key`.
+def _recall_key(table: Any, totals: Any, key: Any, positive: Any, is_regression: Any, out: Any) -> Any:
+    """Write the memory of a ``key`` to ``out``, float64 [2 * labels + 1]: whether each label was its last one, the exponential
+    means, and log(1 + rows). An unknown key has the means of all rows, and a missing one (0) zeros. Of two labels, only that with
+    the class index ``positive`` is written; in a regression, the last target and the mean.
     """
-    for i in range(requested_keys.shape[0]):
-        for k in range(requested_keys.shape[1]):
-            encode_key(keys, counts, totals, requested_keys[i, k], positive, is_regression, out[i, k])
+    out[:] = 0.0
+    if key == 0:
+        return
+    slot, memories, n = find_slot(table.keys, key), table.memories, out.shape[0] // 2
+    for k in range(n):
+        label = positive if totals.shape[0] == 2 else k
+        if slot < 0:
+            out[k] = out[n + k] = _compute_mean(totals, label, is_regression)
+        else:
+            out[k] = memories[slot, 1] if is_regression else np.float64(memories[slot, 1] == label)
+            out[n + k] = memories[slot, 2 + label]
+    if slot >= 0:
+        out[2 * n] = math.log(1.0 + np.float64(memories[slot, 0]))
 
 
 @compiled
@@ -135,12 +181,14 @@ def process_rows(
     keys: Any,
     last_rows: Any,
     counts: Any,
+    memories: Any,
     totals: Any,
     row: Any,
     n_free: Any,
     start: Any,
     row_keys: Any,
-    requested_keys: Any,
+    encoded_keys: Any,
+    recalled_keys: Any,
     y: Any,
     w: Any,
     positive: Any,
@@ -150,23 +198,30 @@ def process_rows(
     """Encode rows in order, from row ``start`` on, and learn each one after that, in the hash table of a target encoding (the
     first four arrays). ``row`` is the number of rows that were learned before, and ``row_keys``, uint32 [rows, columns], has the
     keys of the categories to learn (0: missing). ``y``, float64 [rows], has class indices or targets (NaN: the row is not
-    learned), and ``w`` the weights. ``requested_keys`` and ``out`` are as in `encode_keys`, and ``positive`` as in `encode_key`.
+    learned), and ``w`` the weights. The features of a row in ``out``, float64 [rows, features], are the target encodings of its
+    ``encoded_keys`` and the memories of its ``recalled_keys``, both uint32 [rows, columns] (0: missing); ``positive`` is as in
+    `_encode_key`.
 
     In a regression, replaces each learned target in ``y`` by its deviation from the mean of all targets up to and with it, in
     their standard deviations. Stops after the row with which more than ``n_free`` new categories are in the
     table. Returns where the next call must start, and the numbers of learned rows and of slots that were free.
     """
-    n_learned, n_new = 0, 0
+    table = HashTable(keys, last_rows, counts, memories)
+    n_learned, n_new, n_encoded, n_recalled = 0, 0, encoded_keys.shape[1], recalled_keys.shape[1]
+    n = (out.shape[1] - n_recalled) // max(n_encoded + 2 * n_recalled, 1)  # features of a target encoding
     for i in range(start, row_keys.shape[0]):
-        for k in range(requested_keys.shape[1]):
-            encode_key(keys, counts, totals, requested_keys[i, k], positive, is_regression, out[i, k])
+        for k in range(n_encoded):
+            _encode_key(table, totals, encoded_keys[i, k], positive, is_regression, out[i, k * n : (k + 1) * n])
+        for k in range(n_recalled):
+            first = n_encoded * n + k * (2 * n + 1)
+            recalled = out[i, first : first + 2 * n + 1]
+            _recall_key(table, totals, recalled_keys[i, k], positive, is_regression, recalled)
         if np.isnan(y[i]):
             continue
+        _update_totals(totals, y[i], w[i], is_regression)
         for key in row_keys[i]:
             if key != 0:
-                slot = _choose_slot(keys, last_rows, key)
-                n_new += _update_category(keys, last_rows, counts, slot, row + n_learned, key, y[i], w[i], is_regression)
-        _update_totals(totals, y[i], w[i], is_regression)
+                n_new += _update_category(table, totals, row + n_learned, key, y[i], w[i], is_regression)
         if is_regression:
             deviation = math.sqrt(totals[2] / totals[0])
             y[i] = (y[i] - totals[1]) / deviation if deviation > 0.0 else 0.0
@@ -177,25 +232,27 @@ def process_rows(
 
 
 @compiled
-def merge_categories(
-    keys: Any, last_rows: Any, counts: Any, n_free: Any, other_keys: Any, other_last_rows: Any, other_counts: Any, start: Any
-) -> Any:
-    """Add the categories of another hash table to this one (``keys``, ``last_rows``, ``counts``), beginning with the other's slot
-    ``start``. Stops when more than ``n_free`` new slots are used. Returns the slot of the other table where the next call must
-    begin, and the number of new slots used.
+def merge_categories(table: Any, n_free: Any, other: Any, start: Any) -> Any:
+    """Add the categories of the hash table ``other`` to ``table``, beginning with its slot ``start``. Of two memories of a key,
+    the later one is kept, with the rows of both. Stops when more than ``n_free`` new slots are used. Returns the slot of the
+    other table where the next call must begin, and the number of new slots used.
     """
     n_new = 0
-    for i in range(start, other_keys.shape[0]):
-        if other_keys[i] == 0:
+    for i in range(start, other.keys.shape[0]):
+        if other.keys[i] == 0:
             continue
         if n_new > n_free:
             return i, n_new
-        slot = _choose_slot(keys, last_rows, other_keys[i])
-        n_new += keys[slot] == 0
-        if keys[slot] != other_keys[i]:
-            keys[slot] = other_keys[i]
-            counts[slot] = 0.0
-            last_rows[slot] = 0
-        last_rows[slot] = max(last_rows[slot], other_last_rows[i])
-        counts[slot] += other_counts[i]
-    return other_keys.shape[0], n_new
+        slot = _choose_slot(table, other.keys[i])
+        n_new += table.keys[slot] == 0
+        if table.keys[slot] != other.keys[i]:
+            table.keys[slot] = other.keys[i]
+            table.counts[slot] = 0.0
+            table.memories[slot] = 0.0
+            table.last_rows[slot] = 0
+        if other.last_rows[i] >= table.last_rows[slot]:
+            table.memories[slot, 1:] = other.memories[i, 1:]
+            table.last_rows[slot] = other.last_rows[i]
+        table.memories[slot, :1] += other.memories[i, :1]
+        table.counts[slot] += other.counts[i]
+    return other.keys.shape[0], n_new

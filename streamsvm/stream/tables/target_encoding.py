@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar, validate_co
 from streamsvm.files.category_names import compute_name_key
 from streamsvm.stream.tables.target_counts import (
     WAYS,
-    encode_keys,
+    HashTable,
     find_slot,
     merge_categories,
     process_rows,
@@ -32,7 +32,7 @@ _MIN_TABLE_SIZE = 16 * WAYS
 _TABLE_SIZES = [_MIN_TABLE_SIZE * 2**i for i in range((MAX_CATEGORIES // _MIN_TABLE_SIZE).bit_length())]
 #: Larger weights count as this, so that sums stay finite.
 MAX_WEIGHT = 1e6
-_NO_REQUEST = np.zeros((0, 0), np.uint32), np.zeros((0, 0, 0))
+_NO_KEYS, _NO_FEATURES, _NOT_LEARNED = np.zeros((1, 0), np.uint32), np.zeros((1, 0)), np.full(1, np.nan)
 _LABEL_TYPES = bool | int | float | str
 
 
@@ -77,7 +77,9 @@ class TargetEncoding(OrderedEncoding):
     (['yes'], [[0.11]])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_memory: bool = False) -> None:
+        #: Whether the table also has the memory of each category, which are features of keys.
+        self.has_memory: bool = has_memory
         #: Whether labels are targets of a regression; None before the first label.
         self.is_regression: bool | None = None
         self._labels: dict[Any, int] = {}
@@ -90,13 +92,13 @@ class TargetEncoding(OrderedEncoding):
         """Replace the hash table of categories by an empty one with ``size`` slots, and with ``width`` numbers of statistics in
         each slot.
         """
-        self._keys, self._last_rows = np.zeros(size, np.uint32), np.zeros(size, np.int64)
-        self._counts = np.zeros((size, width))
+        memories = np.zeros((size, (2 + width) * self.has_memory), np.float32)
+        self._table = HashTable(np.zeros(size, np.uint32), np.zeros(size, np.int64), np.zeros((size, width)), memories)
 
     @property
     def nbytes(self) -> int:
         """Size of the arrays of this target encoding in bytes."""
-        return sum(array.nbytes for array in (self._keys, self._last_rows, self._counts, self._totals))
+        return sum(array.nbytes for array in (*self._table, self._totals))
 
     @property
     def keys(self) -> np.ndarray:
@@ -104,7 +106,7 @@ class TargetEncoding(OrderedEncoding):
         category.
         """
         self._roll_back()
-        return np.sort(self._keys[self._keys != 0])
+        return np.sort(self._table.keys[self._table.keys != 0])
 
     @property
     def suffixes(self) -> list[str]:
@@ -112,6 +114,18 @@ class TargetEncoding(OrderedEncoding):
         empty text for a regression. Empty before there are two labels.
         """
         return self.find_suffixes()[0]
+
+    @property
+    def memory_suffixes(self) -> list[str]:
+        """As `suffixes`, for the features with the memory of a key: its last label and the mean of recent ones, and its rows."""
+        return _make_memory_suffixes(self.is_regression, *self.suffixes)
+
+    def make_names(self, encoded: Iterable[Hashable], recalled: Iterable[Hashable]) -> list[str]:
+        """Return the names of features in the order of `encode_rows`: the target encodings of the columns ``encoded``, and the
+        memories of the columns ``recalled``.
+        """
+        pairs = [(name, self.suffixes) for name in encoded] + [(name, self.memory_suffixes) for name in recalled]
+        return [f"{name}~{suffix}" for name, suffixes in pairs for suffix in suffixes]
 
     def find_suffixes(self, limit: int = MAX_LABELS) -> tuple[list[str], int]:
         """Return `suffixes`, at most ``limit`` of them, and the class index of the label that is encoded if there are only two:
@@ -152,19 +166,22 @@ class TargetEncoding(OrderedEncoding):
     def contains(self, keys: Iterable[int]) -> np.ndarray:
         """Return for each of these integer keys whether its category has a target encoding, bool [keys]."""
         self._roll_back()
-        return np.array([find_slot(self._keys, int(key)) >= 0 for key in keys], bool)
+        return np.array([find_slot(self._table.keys, int(key)) >= 0 for key in keys], bool)
 
     def encode_categories(self, keys: Sequence[int]) -> np.ndarray:
         """Return the target encoding of categories, float64 [keys, suffixes], from all rows learned so far. ``keys`` are their
         integer keys. Unknown categories are encoded as zeros.
         """
+        return self.encode_row(keys, ()).reshape(len(keys), len(self.suffixes))
+
+    def encode_row(self, encoded: Sequence[int], recalled: Sequence[int]) -> np.ndarray:
+        """Return the features of one row, float64 [features], as `encode_rows` does, from all rows learned so far."""
         self._roll_back()
-        requested_keys = np.array([keys], np.uint32)
         suffixes, positive = self.find_suffixes()
-        out = np.zeros((*requested_keys.shape, len(suffixes)))
-        if suffixes:
-            table = self._keys, self._counts, self._totals
-            encode_keys(*table, requested_keys, positive, bool(self.is_regression), out)
+        out = np.zeros((1, _count_features(len(suffixes), len(encoded), len(recalled))))
+        keys = _NO_KEYS, np.array([encoded], np.uint32), np.array([recalled], np.uint32)
+        options = _NOT_LEARNED, _NOT_LEARNED, positive, bool(self.is_regression), out
+        process_rows(*self._table, self._totals, 0, 0, 0, *keys, *options)
         return out[0]
 
     def get_label_code(self, y: Any) -> float | None:
@@ -210,7 +227,7 @@ class TargetEncoding(OrderedEncoding):
         if code is None or code != code or w <= 0.0:
             return math.nan
         codes, weights = np.array([code]), np.array([min(float(w), MAX_WEIGHT)])
-        return float(self._process(np.array([sorted(keys)], np.uint32), codes, weights, *_NO_REQUEST)[0])
+        return float(self._process(np.array([sorted(keys)], np.uint32), codes, weights, _NO_KEYS, _NO_KEYS, _NO_FEATURES)[0])
 
     def learn_rows(self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
         """Learn many rows in order. ``row_keys``, uint32 [rows, columns], has the integer keys of their categories, sorted in
@@ -218,40 +235,40 @@ class TargetEncoding(OrderedEncoding):
         float64 [rows], the weights, at most 1e6.
         """
         if not self._keep(row_keys):
-            self._process(row_keys, y, w, *_NO_REQUEST)
+            self._process(row_keys, y, w, _NO_KEYS, _NO_KEYS, _NO_FEATURES)
 
     def encode_rows(
-        self, row_keys: np.ndarray, requested: np.ndarray, y: np.ndarray, w: np.ndarray
+        self, row_keys: np.ndarray, encoded: np.ndarray, recalled: np.ndarray, y: np.ndarray, w: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the target encodings of rows, float64 [rows, columns, suffixes], each computed only from the labels of the rows
-        before it. ``requested``, uint32 [rows, columns], has the keys to encode (0: missing). Also returns the targets that
-        encodings of texts learn, float64 [rows]: class indices, at most 20, or in a regression the standard deviations from the
-        mean of all targets up to and with them.
+        """Return the features of rows, float64 [rows, features], each computed only from the labels of the rows before it: target
+        encodings of the keys ``encoded``, and memories of the keys ``recalled``, both uint32 [rows, columns] (0: missing). Also
+        returns the targets that encodings of texts learn, float64 [rows]: class indices, at most 20, or in a regression the
+        standard deviations from the mean of all targets up to and with them.
 
         The other parameters are those of `learn_rows`. Pass them to it next to learn the rows; otherwise, nothing is learned.
         """
         self._roll_back()
-        is_changed = np.zeros(len(self._keys) // WAYS, bool)
+        is_changed = np.zeros(len(self._table.keys) // WAYS, bool)
         is_changed[row_keys[~np.isnan(y)] & (len(is_changed) - 1)] = True
-        sets = [array.reshape(len(is_changed), -1) for array in (self._keys, self._last_rows, self._counts)]
+        sets = [array.reshape(len(is_changed), -1) for array in self._table]
         changed = np.flatnonzero(is_changed)
         changes = [(array, changed, array[changed]) for array in sets]
         attributes = {**vars(self), "_totals": self._totals.copy()}
-        suffixes, positive = self.find_suffixes()
-        out = np.zeros((*requested.shape, len(suffixes)))
+        out = np.zeros((len(row_keys), _count_features(len(self.suffixes), encoded.shape[1], recalled.shape[1])))
         self._batch = row_keys, attributes, changes  # set before the rows are learned: Ctrl-C may come at any time
-        return out, self._process(row_keys, y, w, requested, out, positive)
+        return out, self._process(row_keys, y, w, encoded, recalled, out)
 
     def _process(
-        self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray, requested: np.ndarray, out: np.ndarray, positive: int = 0
+        self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray, encoded: np.ndarray, recalled: np.ndarray, out: np.ndarray
     ) -> np.ndarray:
         """Write the encodings of rows to ``out``, and learn each one after that. Returns the targets, as `encode_rows` does."""
-        is_regression, n = bool(self.is_regression), 0
+        is_regression, positive, n = bool(self.is_regression), self.find_suffixes()[1], 0
         targets = y.copy() if is_regression else np.minimum(y, MAX_TEXT_LABELS)
-        rows = row_keys, requested, targets if is_regression else np.minimum(y, MAX_LABELS), w, positive, is_regression, out
+        codes = targets if is_regression else np.minimum(y, MAX_LABELS)
+        rows = row_keys, encoded, recalled, codes, w, positive, is_regression, out
         while n < len(y):
-            table, n_free = (self._keys, self._last_rows, self._counts, self._totals), self._n_free
-            n, n_learned, n_new = process_rows(*table, self._n_rows, n_free, n, *rows)
+            n_free = self._n_free
+            n, n_learned, n_new = process_rows(*self._table, self._totals, self._n_rows, n_free, n, *rows)
             self._n_rows += n_learned
             self._n_categories += int(n_new)
             while n_new > n_free and self._n_free < 0:
@@ -261,23 +278,21 @@ class TargetEncoding(OrderedEncoding):
     @property
     def _n_free(self) -> int:
         """Number of new categories that the hash table can take before it must grow."""
-        return len(self._keys) // 2 - self._n_categories if len(self._keys) < MAX_CATEGORIES else len(self._keys)
+        size = len(self._table.keys)
+        return size // 2 - self._n_categories if size < MAX_CATEGORIES else size
 
     def _grow_table(self) -> None:
         """Replace the hash table by one of twice its size, with the same categories."""
-        old_table = self._keys, self._last_rows, self._counts
-        self._make_table(2 * len(self._keys), self._counts.shape[1])
+        old_table = self._table
+        self._make_table(2 * len(old_table.keys), old_table.counts.shape[1])
         self._n_categories = 0
-        self._add_categories(*old_table)
+        self._add_categories(old_table)
 
-    def _add_categories(self, keys: np.ndarray, last_rows: np.ndarray, counts: np.ndarray) -> None:
-        """Add all categories of another hash table to this one, which is enlarged if needed. The arrays of the other table have
-        for each slot the integer key, the number of the last row, and the statistics of labels.
-        """
+    def _add_categories(self, table: HashTable) -> None:
+        """Add all categories of another hash table to this one, which is enlarged if needed."""
         slot = 0
-        while slot < len(keys):
-            table, n_free = (self._keys, self._last_rows, self._counts), max(self._n_free, 0)
-            slot, n_new = merge_categories(*table, n_free, keys, last_rows, counts, slot)
+        while slot < len(table.keys):
+            slot, n_new = merge_categories(self._table, max(self._n_free, 0), table, slot)
             self._n_categories += int(n_new)
             while self._n_free < 0:
                 self._grow_table()
@@ -300,8 +315,10 @@ class TargetEncoding(OrderedEncoding):
         further labels together.
         """
         self._totals = np.pad(self._totals, (0, self.count_labels() - len(self._totals)))
-        if (n_more := self.count_labels() - self._counts.shape[1]) > 0:
-            self._counts = np.ascontiguousarray(np.pad(self._counts, ((0, 0), (0, n_more))))
+        if (n_more := self.count_labels() - self._table.counts.shape[1]) > 0:
+            more = ((0, 0), (0, n_more)), ((0, 0), (0, n_more * self.has_memory))
+            wider = [np.ascontiguousarray(np.pad(*pair)) for pair in zip(self._table[2:], more, strict=True)]
+            self._table = HashTable(*self._table[:2], *wider)
 
     def merge_with(self, others: Iterable[TargetEncoding]) -> TargetEncoding:
         """Return a new target encoding that is approximately as if one encoding had learned all rows of this one and of
@@ -310,7 +327,7 @@ class TargetEncoding(OrderedEncoding):
         encodings = [encoding for encoding in (self, *others) if encoding.is_regression is not None]
         for encoding in encodings:
             encoding._roll_back()
-        merged = TargetEncoding()
+        merged = TargetEncoding(self.has_memory)
         if len({encoding.is_regression for encoding in encodings}) > 1:
             raise ValueError("encoders that have learned labels cannot be merged with those that have learned numbers to predict")
         if not encodings:
@@ -324,46 +341,52 @@ class TargetEncoding(OrderedEncoding):
         else:
             merged._widen_counts()
         for encoding in encodings:
-            counts = encoding._counts
+            table = old = encoding._table
             if not merged.is_regression:
-                counts = np.zeros((len(encoding._keys), merged._counts.shape[1]))
+                shapes = [(len(old.keys), array.shape[1]) for array in merged._table[2:]]
+                table = HashTable(*old[:2], np.zeros(shapes[0]), np.zeros(shapes[1], np.float32))
+                table.memories[:, :1] = old.memories[:, :1]
                 for index, merged_index in enumerate(encoding.map_labels(merged)):
-                    counts[:, merged_index] += encoding._counts[:, index]
+                    table.counts[:, merged_index] += old.counts[:, index]
+                    table.memories[:, 2 + merged_index :][:, :1] += old.memories[:, 2 + index :][:, :1]
+                    table.memories[:, 1:2][old.memories[:, 1:2] == index] = merged_index
                     merged._totals[merged_index] += encoding._totals[index]
-            merged._add_categories(encoding._keys, encoding._last_rows, counts)
+            merged._add_categories(table)
             merged._n_rows += encoding._n_rows
         return merged
 
     def __getstate__(self) -> dict[str, Any]:
         self._roll_back()
-        slots = np.flatnonzero(self._keys)
-        return {
-            "of_numbers": self.is_regression,
-            "labels": list(self._labels),
-            "rows": self._n_rows,
-            "table_size": len(self._keys),
-            "keys": self._keys[slots],
-            "last_rows": self._last_rows[slots],
-            "counts": self._counts[slots],
-            "totals": self._totals,
-        }
+        slots = np.flatnonzero(self._table.keys)
+        arrays = {name: array[slots] for name, array in self._table._asdict().items() if array.size}
+        labels = {"of_numbers": self.is_regression, "labels": list(self._labels)}
+        return {**labels, "rows": self._n_rows, "table_size": len(self._table.keys), **arrays, "totals": self._totals}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         size, labels, is_regression = state["table_size"], list(state["labels"]), bool(state["of_numbers"])
         n_totals = 3 if is_regression else min(len(labels), MAX_LABELS + 1)
         width = 2 if is_regression else max(n_totals, 2)
-        arrays = [np.array(state[name]) for name in ("keys", "last_rows", "counts", "totals")]
-        n = len(state["keys"])
+        n, has_memory = len(state["keys"]), "memories" in state
+        stored = {"memories": np.zeros((n, 0), np.float32), **state}
+        arrays = [np.array(stored[name]) for name in (*HashTable._fields, "totals")]
         # Compiled code relies on these types and shapes.
-        expected = [("<u4", (n,)), ("<i8", (n,)), ("<f8", (n, width)), ("<f8", (n_totals,))]
+        expected = [
+            ("<u4", (n,)),
+            ("<i8", (n,)),
+            ("<f8", (n, width)),
+            ("<f4", (n, (2 + width) * has_memory)),
+            ("<f8", (n_totals,)),
+        ]
         is_valid = state["of_numbers"] in (is_regression, None) and all(y is not None and _to_plain_label(y) is y for y in labels)
         if not is_valid or [(array.dtype.str, array.shape) for array in arrays] != expected or size not in _TABLE_SIZES:
             raise ValueError("the target encoding is corrupt: its labels or arrays do not fit")
-        self.__init__()  # type: ignore[misc]
+        if not (np.isfinite(arrays[3]).all() and (arrays[3][:, :1] >= 0.0).all()):
+            raise ValueError("the target encoding is corrupt: the memory of a key is invalid")
+        self.__init__(has_memory)  # type: ignore[misc]
         self.is_regression, self._labels = state["of_numbers"], {label: index for index, label in enumerate(labels)}
-        self._n_rows, (keys, last_rows, counts, self._totals) = validate_count("rows", state["rows"]), arrays
+        self._n_rows, (*table, self._totals) = validate_count("rows", state["rows"]), arrays
         self._make_table(size, width)
-        _, n_new = merge_categories(self._keys, self._last_rows, self._counts, n, keys, last_rows, counts, 0)
+        _, n_new = merge_categories(self._table, n, HashTable(*table), 0)
         self._n_categories = int(n_new)
 
 
@@ -381,6 +404,18 @@ def _make_suffix(label: Any) -> str:
     """
     text = str(label)
     return text if len(text) <= _MAX_SUFFIX_LENGTH else f"{text[: _MAX_SUFFIX_LENGTH // 2]}#{compute_name_key(0, text):08x}"
+
+
+@functools.lru_cache(maxsize=16)
+def _make_memory_suffixes(is_regression: bool | None, *suffixes: str) -> list[str]:
+    """Return the suffixes of the features with the memory of a key, from those of its target encoding."""
+    kinds = [f"{kind} {suffix}" for kind in ("last", "recent") for suffix in suffixes]
+    return [*(["last", "recent"] if is_regression else kinds), "rows"] if suffixes else []
+
+
+def _count_features(n_suffixes: int, n_encoded: int, n_recalled: int) -> int:
+    """Return the number of features of ``n_encoded`` columns with a target encoding, and ``n_recalled`` columns with a memory."""
+    return n_encoded * n_suffixes + n_recalled * (2 * n_suffixes + 1)
 
 
 def _pool_moments(parts: Sequence[np.ndarray]) -> np.ndarray:

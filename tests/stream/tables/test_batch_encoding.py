@@ -20,9 +20,21 @@ DATES = (["2024-01-02", "2024-05-06", None], ["2024-01-02T03:04", "2024-01-03"],
 UNUSUAL = [-0.0, 1e39, -math.inf, 10**40, 2**60, -999, "-999", "NA", "", " ", "x", "1_0", "nan", "inf", True, "x" * 1100, "é"]
 UNUSUAL += ["\ud800", None, Decimal("1.5"), np.float32(0.25), np.int64(3), np.bool_(1), (1, 2), [1.0], date(2024, 1, 2)]
 UNUSUAL += [datetime(2024, 5, 6, 7)]
-LABELS = (["no", "yes", None], [0, 1, 2, True], [0.5, -3, 1e30, math.nan], list(range(12)), [3, 2.5, "x", (1, 2)])
+LABELS = (
+    ["no", "yes", None],
+    ["x", "rows", "last x", "recent rows"],
+    [0, 1, 2, True],
+    [0.5, -3, 1e30, math.nan],
+    list(range(12)),
+    [3, 2.5, "x", (1, 2)],
+)
 COLUMNS = {"n": NUMBERS, 7: NUMBERS, "c": NAMES, "k": NAMES, "d": DATES}
-COLUMNS |= dict.fromkeys(["c=Oslo", "c~yes", "k~", "c#0", "n is missing", "d day sin"], NUMBERS)  # as derived features are called
+COLUMNS |= dict.fromkeys(
+    ["c=Oslo", "c~yes", "c~last yes", "k~", "k~rows", "c#0", "n is missing", "d day sin"], NUMBERS
+)  # as derived features are called
+
+
+KEYS = "c:key=-999|a,k:key"
 
 
 @st.composite
@@ -43,7 +55,7 @@ def tables(draw, names):
 parameters_of_encoders = st.fixed_dictionaries(
     {
         "columns": st.tuples(
-            st.sampled_from(["c:category,k:category", "c:category", "c:category=-999|a,k:category="]),
+            st.sampled_from(["c:category,k:category", "c:category", "c:category=-999|a,k:category=", "c:key,k:category", KEYS]),
             st.sampled_from(["", ",d:date"]),
             st.sampled_from(["", ",n:drop"]),
         ).map("".join),
@@ -55,7 +67,7 @@ parameters_of_encoders = st.fixed_dictionaries(
         "max_columns": st.sampled_from([1024, 1024, 4]),
     },
     optional={"decimal": st.just(",")},
-)
+).map(lambda parameters: parameters | ({"buckets": None} if ":key" in parameters["columns"] else {}))
 
 
 def to_bits(features):

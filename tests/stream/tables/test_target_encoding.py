@@ -104,7 +104,7 @@ def test_a_full_hash_table_encodes_batches_like_single_rows(monkeypatch, is_regr
     monkeypatch.setattr(target_encoding, "MAX_CATEGORIES", 512)
     table, y = table_of(3000, {"a": 5, "b": 700, "c": 30})
     y = [float(label) + i % 7 / 8 if is_regression else label for i, label in enumerate(y)]
-    many = TableEncoder("a:category,b:category,c:category")
+    many = TableEncoder("a:category,b:key,c:category")
     one = copy.deepcopy(many)
     first = n_in_batches = 0
     while first < len(y):
@@ -151,7 +151,7 @@ def test_labels_determine_suffixes_and_regression(kind):
 
 
 def train_encoder(table, y, rows):
-    encoder = TableEncoder("a:category,b:category")
+    encoder = TableEncoder("a:category,b:key")
     for i in rows:
         encoder.learn_one(table.row(i).x, y[i])
     return encoder
@@ -258,7 +258,7 @@ def test_learn_many_equals_learn_one_for_each_row(make, weighted):
     X = pd.DataFrame(dict(zip(table.names, table.columns, strict=True)))
     y = list(map(float, y)) if make is make_regressor else y
     w = [(i % 3) / 2 + 0.5 for i in range(400)] if weighted else None
-    many, one = (TableEncoder("a:category,b:category") | make() for _ in range(2))
+    many, one = (TableEncoder("a:category,b:key") | make() for _ in range(2))
     assert type(many) is TableModel
     many.learn_many(X[:150], y[:150], w and w[:150])
     many.learn_many(X[150:], y[150:], w and w[150:])
