@@ -311,6 +311,7 @@ seconds, up to 200, and then learns these and all later rows. The schema is stor
 |---|---|
 | Which columns are learned? | `--columns id:drop,ts:drop`, or `'a:number,b:number,*:drop'`, which drops all others |
 | Which are categories? | `--columns city:category`; one-hot encoded, or [target encoded](names.md) if there are many |
+| Which is the device or customer? | `--columns device:key`: its [last labels](names.md#keys-the-memory-of-a-device) count, too |
 | Which are texts? | `--columns body:text`: messages, reviews or titles, [learned by their words](text.md) |
 | Which are dates? | `--columns since:date` (ISO 8601, epochs, times of day), `since:date=%d.%m.%Y` |
 | Which cycles do dates have? | `--cycles day,week` (the default, if times of day vary), `--cycles since:year`, `--cycles none` |

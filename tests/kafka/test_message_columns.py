@@ -136,7 +136,7 @@ def test_flag_is_part_of_the_checkpoint(send, call, tmp_path):
     flags = ["--columns", "message.key:key,timestamp:date", "--cycles", "none"]
     call(*learn, tmp_path / "whole", *flags)
     said = call(*learn, tmp_path / "state", *flags, "--max-rows", 200).stderr
-    assert "message.key  key   device-0, device-1, device-2\n" in said
+    assert "message.key  key     device-0, device-1, device-2\n" in said
     assert "timestamp    date" in said
     call(*learn, tmp_path / "state", *flags, "--max-rows", 200)
     call(*learn, tmp_path / "state")
