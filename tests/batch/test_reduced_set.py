@@ -119,6 +119,7 @@ def test_vectors_far_from_all_rows_stay_finite():
         assert all(np.isfinite(numbers).all() for numbers in (moved, *followed))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kernel", [GAUSS, Kernel(LINEAR, 1.0, 0.0, 1)], ids=["moves", "stays"])
 def test_largest_outputs_match_votes(kernel):
     reduced, vectors = problem(kernel, n=400, outputs=3)

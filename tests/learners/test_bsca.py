@@ -63,6 +63,7 @@ def test_drift_is_detected_at_the_same_rows_as_by_the_twin(numbers):
     assert 300 < drifts[0] < 330
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_model_saved_after_drift_continues_identically(classes):
     X, turn = turned(1200, 600)

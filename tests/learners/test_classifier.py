@@ -106,6 +106,7 @@ def test_late_labels_give_the_same_bytes_row_by_row_and_in_batches(kind):
     assert (again.predict_many(X) == one.predict_many(X)).all()
 
 
+@pytest.mark.once
 def test_an_interrupt_while_a_label_is_added_does_not_change_the_model(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -183,6 +184,7 @@ def test_a_row_that_needs_a_larger_block_is_learned_identically():
     assert snapshot(models[0]) == snapshot(models[1])
 
 
+@pytest.mark.once
 def test_memory_of_a_classifier_grows_with_labels():
     model, X = BSGDClassifier(budget=10), blobs(300, classes=30)[0]
     y = np.concatenate([np.arange(30), np.tile(np.arange(30), 9)])

@@ -295,6 +295,7 @@ def test_models_with_unrecorded_experts_are_refused():
         refused(message, SVMClassifier.__new__(SVMClassifier).__setstate__, {**state, "store": state["store"][:-stop]})
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
 def test_a_refused_snapshot_does_not_change_the_model(kind):
     twin = copy.deepcopy(whole(kind))

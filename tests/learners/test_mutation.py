@@ -48,6 +48,7 @@ def with_parameters(model, **parameters):
     return restored
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("model", "labels"),
     [
@@ -71,6 +72,7 @@ def test_a_larger_budget_changes_no_prediction(model, labels):
     assert model.n_support > n_support
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("labels", [TWO, THREE], ids=["two", "three"])
 @pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier])
 def test_a_smaller_budget_merges_support_vectors(kind, labels):
@@ -88,6 +90,7 @@ def test_a_smaller_budget_merges_support_vectors(kind, labels):
     assert model.n_support == 12
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("model", "changes"),
     [
@@ -110,6 +113,7 @@ def test_the_model_equals_one_that_is_restored_with_the_parameters(model, change
     assert model._store.snapshot() == expected._store.snapshot()
 
 
+@pytest.mark.once
 def test_epsilon_averaging_classes_and_features():
     model = trained(BSGDRegressor(budget=20, seed=0, max_features=3), NUMBERS)
     before = answers(model)
@@ -197,6 +201,7 @@ def test_experts_of_both_efforts_continue(kind, labels, efforts):
         assert np.isfinite(report.weight)
 
 
+@pytest.mark.once
 def test_new_experts_are_not_taken_for_the_best():
     model = trained(SVMClassifier("low", seed=0))
     n_inputs = len(model._store.views.errors)

@@ -178,6 +178,7 @@ def test_full_disk_leaves_no_new_file(tmp_path):
     assert (tmp_path / "rows").read_bytes() == before
 
 
+@pytest.mark.once
 def test_rows_of_inconsistent_shape_are_refused(tmp_path):
     X, labels = make_rows()
     with BlockWriter(tmp_path / "rows", dense=True) as writer:

@@ -114,6 +114,7 @@ model.fit_file({str(tmp_path / "rows")!r})
     assert model.duality_gap_ <= 1e-2 * model.objective_
 
 
+@pytest.mark.once
 def test_state_that_is_corrupt_or_of_another_problem_is_not_used(tmp_path):
     X, y = make_classes()
     fit = lambda **settings: OutOfCoreLinearSVC(work_folder=tmp_path, **settings).fit(X, y).objective_  # noqa: E731
@@ -142,6 +143,7 @@ def test_state_of_a_killed_fit_does_not_disturb_another_problem(tmp_path, monkey
     assert not list((tmp_path / "streamsvm-fit").glob("working-set*"))
 
 
+@pytest.mark.once
 def test_state_of_a_killed_fit_is_not_used_for_other_rows(tmp_path, monkeypatch):
     X, y = make_classes()
     kill_fit(monkeypatch, OutOfCoreLinearSVC(C=5.0, tol=1e-6, work_folder=tmp_path), X, y)

@@ -9,6 +9,7 @@ from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, 
 from streamsvm.stream.tables.chunk import Row
 
 
+@pytest.mark.once
 def test_fits_of_streams_and_arrays_agree(tmp_path):
     rows = list(datasets.Phishing())
     names = sorted(rows[0][0])

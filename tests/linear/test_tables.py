@@ -167,6 +167,7 @@ def test_file_extension_decides_whether_it_is_a_table(tmp_path, name, is_table):
     assert write_blocks(tmp_path / name, tmp_path / "blocks", target="y" if is_table else None) == (2, 1)
 
 
+@pytest.mark.once
 def test_columns_in_another_order_are_refused(tmp_path):
     data, X, _ = make_table()
     model = OutOfCoreLinearSVC().fit_file(save_table(data, tmp_path / "rows.csv"), target="label")

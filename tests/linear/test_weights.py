@@ -36,6 +36,7 @@ def test_equal_weights_scale_c():
     assert once.objective_ == pytest.approx(twice.objective_, rel=2e-6)
 
 
+@pytest.mark.once
 def test_saved_solution_is_reused_only_with_equal_weights(tmp_path):
     X, y = make_classes(500)
     weights = draw_weights(500)

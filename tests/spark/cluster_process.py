@@ -54,7 +54,7 @@ def main(folder, patience):
         spark = EXAMPLE["make_session"](master)
         EXAMPLE["main"](spark)
         rows = EXAMPLE["make_rings"](spark, 16_000)
-        estimator = BudgetedSVMClassifier(budget=100, passes=20, rounds=2)
+        estimator = BudgetedSVMClassifier(budget=100, passes=10, rounds=2)
         models, killed = [], []
         for kills_executor in (False, True):
             if kills_executor:

@@ -349,6 +349,7 @@ def test_small_fits_of_a_path_share_kernel_values():
     assert solver.allocate_gram(2000, 30.0) is None  # no room beside as many columns
 
 
+@pytest.mark.once
 def test_a_path_of_few_rows_and_three_classes():
     X, y = load_iris(return_X_y=True)
     for C, model_of_path in zip([1.0, 10.0], CSMOClassifier().fit_path(X, y, [1.0, 10.0]), strict=True):
