@@ -278,6 +278,7 @@ class LearningLoop(StreamLoop):
                 check_row(features, y)
             if scores.is_binary:
                 self._check_positive_label(y)
+            self._score_keys(features, [y], [predicted])
             if weight is None:
                 model.learn_one(x, y)
             elif weight:
