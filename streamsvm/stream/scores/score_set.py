@@ -274,10 +274,11 @@ class ScoreSet:
 
     def update_keys(self, ys: Sequence[Any], labels: Sequence[Any], key_labels: Sequence[Any]) -> None:
         """Update the baseline of keys with rows that `update_many` gets, too: their true labels ``ys``, predicted ``labels``, and
-        ``key_labels``, the previous labels or targets of their keys. Rows for which one of the three is None are skipped.
+        ``key_labels``, the previous labels or targets of their keys (empty without keys). Rows for which one of the three is None
+        are skipped.
         """
-        predicted = [None if y is None or label is None else last for y, label, last in zip(ys, labels, key_labels, strict=True)]
-        for score in self.scores:
+        predicted = [None if y is None or label is None else last for y, label, last in zip(ys, labels, key_labels, strict=False)]
+        for score in self.scores if predicted else ():
             if score.key_score is not None:
                 score.key_score.update_many(ys, predicted)
 

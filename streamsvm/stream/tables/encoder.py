@@ -207,8 +207,8 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         memories = np.array([features[name] for name in names]).reshape(len(names), -1)
         last, recent = np.split(memories[:-1], 2)
         scores = encoding.split_scores((last + 0.5 * recent - 0.75).T)  # of two labels, the sign decides
-        labels = last[0].tolist() if encoding.is_regression else [[*scores][i] for i in np.argmax([*scores.values()], axis=0)]
-        return [label if is_present else None for label, is_present in zip(labels, np.any(memories, axis=0), strict=True)]
+        labels = last[0] if encoding.is_regression else np.array([*scores], object)[np.argmax([*scores.values()], axis=0)]
+        return np.where(memories.any(axis=0), labels, np.array(None)).tolist()
 
     @property
     def target_encoding(self) -> TargetEncoding | None:
