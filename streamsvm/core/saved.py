@@ -1,14 +1,18 @@
-"""The base class of objects whose state in a checkpoint consists of some of their attributes."""
+"""The base class of objects whose state in a checkpoint consists of some of their attributes, and the store of the others."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections import Counter, deque
+from contextvars import ContextVar
 from typing import Any, ClassVar
 
 import numpy as np
 
+#: The `streamsvm.stream.key_store.KeyStore` of the checkpoint that is being written or read: a model with blocks for keys writes
+#: them there. None if these belong to its state.
+BLOCK_STORE: ContextVar[Any] = ContextVar("BLOCK_STORE", default=None)
 _MAX_COUNT = 2**53  # so that sums of counts are exact
 
 

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar, overload
 
 from streamsvm.core.checks import check_number, to_python_scalar, validate_count, validate_mapping
+from streamsvm.core.saved import BLOCK_STORE
 from streamsvm.core.warning import warn
 from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack_container
 from streamsvm.files.model_file import is_model, read_metadata, read_parts, serialize_parts
 from streamsvm.stream.endpoints import KEEP_MODEL, Closeable, Sink
+from streamsvm.stream.key_store import FILE_NAME, KeyStore
 
 Model = TypeVar("Model")
 #: The end of the names of checkpoint files.
@@ -236,8 +238,11 @@ def read_checkpoint(path: str | Path, trusted: bool | None = False, data: bytes 
     river (which could run code) without ``trusted=True``.
     """
     try:
-        container = unpack_container(read_file(Path(path)) if data is None else data)
-        header, parts = read_metadata(container), {} if trusted is None else read_parts(container, trusted)
+        contents = read_file(Path(path)) if data is None else data
+        container = unpack_container(contents)
+        keys = BLOCK_STORE.get() or KeyStore(Path(path).parent)
+        with keys.use(contents[-32:].hex()) if data is None else contextlib.nullcontext():
+            header, parts = read_metadata(container), {} if trusted is None else read_parts(container, trusted)
         return Checkpoint(parts.get("model"), parts.get("state"), header, path)
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
@@ -378,9 +383,17 @@ def list_history(path: Path) -> list[SavedCheckpoint]:
         if rows is None and file == path:
             rows = read_header(file).get("rows")
         if isinstance(rows, int) and state is not None:  # else another process has just removed it, or it is only a model
-            is_aside, read = file != path and file.name.endswith(ASIDE_SUFFIX), partial(read_file, file)
+            is_aside, read = file != path and file.name.endswith(ASIDE_SUFFIX), partial(_read_whole, file)
             history.append(SavedCheckpoint(file, rows, state[0] / 1e9, state[2], is_aside, read, state))
     return sorted(history, key=lambda saved: (saved.is_aside, saved.rows), reverse=True)
+
+
+def _read_whole(file: Path) -> bytes:
+    """Read the bytes of a checkpoint file. If models of keys are in a file beside it, the latest ones are included."""
+    if not file.with_name(FILE_NAME).is_file():
+        return read_file(file)
+    model, state, header, _ = read_checkpoint(file)
+    return serialize_parts({"model": model, "state": state}, header)
 
 
 def read_file_state(file: Path) -> tuple[int, ...] | None:

@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -30,6 +31,7 @@ from streamsvm.stream.checkpoint import (
     read_file_state,
     read_newest_in_folder,
 )
+from streamsvm.stream.key_store import KeyStore
 from streamsvm.stream.logs import log_checkpoint
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -80,6 +82,7 @@ class CheckpointFolder(Checkpoints):
     def __init__(self, path: str | Path, trusted: bool = False, take_over: bool = False, **retention: Unpack[Retention]) -> None:
         self._set_retention(**retention)
         self.path, self._trusted = Path(path), trusted
+        self._keys = KeyStore(self.path, partial(self._check_owned, self.path))
         self._valid_files: dict[Path, tuple[int, ...] | None] = {}  # file states of undamaged checkpoints
         try:
             missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
@@ -133,6 +136,8 @@ class CheckpointFolder(Checkpoints):
         start_time = time.perf_counter()
         try:
             data = self._serialize(model, state, facts, rows, position)
+            if self._keys.oldest:  # a model of keys was saved
+                self._keys.commit(data[-32:].hex())
             write_file(path, data)
             self._valid_files[path] = read_file_state(path)
             if self._is_owned:  # else another process may have written checkpoints of more rows meanwhile
@@ -144,6 +149,10 @@ class CheckpointFolder(Checkpoints):
             raise CheckpointError(f"{path}: the checkpoint was not written: {text}") from error
         log_checkpoint(logger, str(path), rows, len(data), time.perf_counter() - start_time)
         return path
+
+    def _serialize(self, *arguments: Any) -> bytes:
+        with self._keys.use():
+            return super()._serialize(*arguments)
 
     def _check_owned(self, path: Path) -> None:
         """Raise a TakenOverError if another process has taken over this checkpoint folder, so that the file ``path`` must not be
@@ -220,10 +229,12 @@ class CheckpointFolder(Checkpoints):
         """Read the newest undamaged checkpoint of this folder; None if the folder is empty. Warn of newer checkpoints that are
         corrupt.
         """
-        return read_newest_in_folder(self.path, self._trusted)
+        with self._keys.use():
+            return read_newest_in_folder(self.path, self._trusted)
 
     def close(self) -> None:
         """Unlock the folder, so that other processes can write to it."""
+        self._keys.close()
         with contextlib.suppress(OSError, AttributeError):  # it may not have been opened
             self._lock.close()
 

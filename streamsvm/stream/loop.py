@@ -278,7 +278,6 @@ class LearningLoop(StreamLoop):
                 check_row(features, y)
             if scores.is_binary:
                 self._check_positive_label(y)
-            scores.update_keys([y], [predicted], pipeline.find_key_labels(features))
             if weight is None:
                 model.learn_one(x, y)
             elif weight:
@@ -331,6 +330,8 @@ class LearningLoop(StreamLoop):
         if self.drift is not None and self.drift.is_reset_due:
             self.drift.is_reset_due = False
             self._pipeline = ValidatingPipeline(self.model.clone())
+            if self._checkpoints is not None:
+                self._checkpoints.check(self.model, None)  # so that it stores models of keys as the model before did
             self._set_column_order()
             self._process = self._make_row_processor()
 

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from river import base, compose
 
 from streamsvm.core.warning import warn
-from streamsvm.stream.checkpoint import Checkpoint
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError
 from streamsvm.stream.continuation import report_change
 from streamsvm.stream.delayed.buffer import DelayedLabels, ExpiredRow, PendingRow
 from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel, pack_prediction, pack_row, unpack_prediction, unpack_row
@@ -180,7 +180,7 @@ class DelayedLearningLoop(LearningLoop):
             if encoder is not None and pending.memory:  # not the labels since then, or the model would rely on them
                 encoder.set_memory(x, unpack_row(pending.memory))
             self._learn(x, y, x if prepare is None else prepare(x), *unpack_prediction(pending.prediction))
-        except (MemoryError, StreamError):
+        except (MemoryError, StreamError, CheckpointError):
             raise
         except Exception as error:  # noqa: BLE001 - any error of the learner or of a step before it
             self.delayed.count_refused()

@@ -1,0 +1,336 @@
+"""The models of keys beside checkpoints: kills, rollbacks, copies, readers, full disks, and damaged or foreign files."""
+
+import contextlib
+import copy
+import functools
+import itertools
+import math
+import os
+import pickle
+import random
+import shutil
+import signal
+import sqlite3
+import time
+
+import pytest
+
+from key_counts import KeyCounts
+from killing import fork_with_pipe
+from lists import first
+from refused import raises
+from streamsvm.stream import (
+    CheckpointError,
+    CheckpointFolder,
+    FollowedFolder,
+    IterableSource,
+    LearningLoop,
+    StreamError,
+    checkpoint_folder,
+    load,
+)
+from streamsvm.stream.checkpoint import CorruptCheckpointError, TakenOverError, find_saved, list_checkpoints, read_checkpoint
+from streamsvm.stream.key_store import FILE_NAME
+from streamsvm.stream.prediction import FollowedModel
+
+
+def learn(model, keys):
+    for key in keys:
+        model.learn_one({model.key: key}, len(str(key)) % 2 > 0)
+    return model
+
+
+def save(folder, model, rows):
+    return folder.save(model, None, rows=rows, position={})
+
+
+def query(path, sql):
+    with contextlib.closing(sqlite3.connect(path / FILE_NAME)) as connection, connection:
+        return connection.execute(sql).fetchall()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with CheckpointFolder(tmp_path / "state", trusted=True) as folder:
+        yield folder
+
+
+@pytest.fixture
+def model(folder):
+    """A model of 30 keys, 5 of them in memory, with a checkpoint after 40 rows."""
+    model = KeyCounts(5)
+    folder.check(model, None)
+    save(folder, learn(model, [*range(30), *range(10)]), 40)
+    return model
+
+
+@pytest.mark.parametrize("seed", first(1, range(20)))
+def test_resumed_models_equal_one_with_all_keys_in_memory(tmp_path, seed):
+    # A run with kills, rollbacks and resets of the model. All checkpoints are read again.
+    rng = random.Random(seed)
+    twin, model, rows, expected = KeyCounts(10**9), KeyCounts(6), 0, {}
+    folder = CheckpointFolder(tmp_path, trusted=True, keep=3)
+    folder.check(model, None)
+    for _ in range(40):
+        n, names = rng.randrange(25), [2**70, "\ud800", "", math.inf, -0.0, "1", 1, True, 1.5, -7]
+        keys = [rng.choice((rng.randrange(40), float(rng.randrange(9)), rng.choice(names))) for _ in range(n)]
+        learn(model, keys)
+        learn(twin, keys)
+        rows += n
+        action = rng.choice(("save", "save", "save", "learn", "kill", "roll back", "reset"))
+        if action == "save":
+            save(folder, model, rows)
+            expected[rows] = twin.read_all()
+            expected = {saved.rows: expected[saved.rows] for saved in list_checkpoints(tmp_path)}
+            for saved in list_checkpoints(tmp_path):
+                assert saved.load(trusted=True).model.read_all() == expected[saved.rows]
+        elif action == "reset":
+            model, twin = KeyCounts(6), KeyCounts(10**9)
+            folder.check(model, None)
+        elif action != "learn" and expected:
+            if action == "roll back":
+                folder.roll_back(find_saved(tmp_path, list_checkpoints(tmp_path), rng.choice([*expected])))
+            folder.close()  # without a checkpoint of the last rows
+            folder = CheckpointFolder(tmp_path, trusted=True)
+            newest = folder.newest()
+            model, rows = newest.model, newest.header["rows"]
+            expected = {number: blocks for number, blocks in expected.items() if number <= rows}
+            assert model.read_all() == expected[rows]
+            twin = KeyCounts(10**9)
+            twin.clock, twin.blocks = model.clock, type(twin.blocks)(expected[rows])
+    folder.close()
+
+
+@pytest.mark.parametrize("idle", [None, 100])
+def test_the_file_stays_small(folder, idle):
+    # Without idle, 30 keys change all the time. With it, no key comes again.
+    model, numbers = KeyCounts(20, idle), itertools.count()
+    for step in range(40):
+        save(folder, learn(model, (next(numbers) if idle else random.randrange(30) for _ in range(25))), 25 * step)
+    assert query(folder.path, "SELECT count(*) FROM blocks")[0][0] <= (500 if idle else 150)
+
+
+def test_only_changed_blocks_are_written(folder, model):
+    learn(model, [7, 8])
+    save(folder, model, 42)
+    versions = query(folder.path, "SELECT version, count(*) FROM blocks GROUP BY version")
+    assert versions == [(1, 30), (2, 2)]
+    assert max(file.stat().st_size for file in folder.path.glob("*.ckpt")) < 3000
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL: no handler of errors runs."""
+
+
+def test_a_kill_between_the_two_files(folder, model, monkeypatch):
+    expected = model.read_all()
+    learn(model, range(15, 45))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_folder, "write_file", lambda path, data: (_ for _ in ()).throw(Killed))
+        raises(None, save, folder, model, 70, error=Killed)
+    folder.close()
+    with CheckpointFolder(folder.path, trusted=True) as resumed:
+        model = resumed.newest().model
+        assert model.read_all() == expected
+        save(resumed, learn(model, range(15, 45)), 70)
+    twin = learn(KeyCounts(100), [*range(30), *range(10), *range(15, 45)])
+    assert load(folder.path, trusted=True).read_all() == twin.read_all()
+
+
+def test_a_full_disk(folder, model):
+    expected, connection = model.read_all(), folder._keys._connection
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    raises("full", learn, model, range(100, 1000), error=StreamError)
+    raises("was not written.*full", save, folder, model, 100, error=CheckpointError)
+    connection.execute("PRAGMA max_page_count = 100000")
+    assert {key: block for key, block in model.read_all().items() if key in expected} == expected  # nothing was lost
+    save(folder, model, 100)
+    assert load(folder.path, trusted=True).read_all() == model.read_all()
+
+
+def test_a_full_disk_ends_a_run_that_resumes(tmp_path):
+    def run(folder, n_pages):
+        rows = [({"device": i * 7 % 300}, i % 3 == 0) for i in range(900)]
+        with CheckpointFolder(folder, trusted=True) as checkpoints:
+            loop = LearningLoop(IterableSource(rows), KeyCounts(20), checkpoints=checkpoints, checkpoint_every=300)
+            checkpoints._keys._connection.execute(f"PRAGMA max_page_count = {n_pages}")
+            loop.run()
+            return loop.model.read_all()
+
+    raises("keys.sqlite: database or disk is full", run, tmp_path / "full", 8, error=StreamError)
+    assert list_checkpoints(tmp_path / "full")
+    assert run(tmp_path / "full", 10**6) == run(tmp_path / "whole", 10**6)
+    assert max((tmp_path / "full").glob("*.ckpt")).read_bytes() == max((tmp_path / "whole").glob("*.ckpt")).read_bytes()
+
+
+def test_a_loop_that_resets_its_model_stores_the_keys_of_the_new_one(folder):
+    rows = [({"device": i % 40}, i % 40 < 10) for i in range(200)]
+    loop = LearningLoop(IterableSource(rows), KeyCounts(5), checkpoints=folder)
+    loop.drift = type(
+        "Drift", (), {"is_reset_due": False, "update": lambda *_: None, "drifts": 0, "detector": None, "state": {}}
+    )()
+    loop.run_step(100)
+    loop.drift.is_reset_due = True
+    loop.run_step(100)
+    assert loop.model.read_all() == learn(KeyCounts(100), [row["device"] for row, _ in rows[101:]]).read_all()
+    loop.run()
+    folder.newest()
+    assert folder.newest().model.read_all() == loop.model.read_all()
+
+
+@pytest.mark.parametrize("copy_model", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_have_the_latest_keys_in_memory(folder, model, copy_model):
+    for source in (model, folder.newest().model, load(folder.path, trusted=True)):
+        copied = copy_model(source)
+        assert copied.table is None
+        assert copied.read_all() == {key: block for key, block in model.read_all().items() if key in range(5, 10)}
+
+
+def test_a_model_of_another_folder_takes_all_keys_along(folder, model, tmp_path):
+    with CheckpointFolder(tmp_path / "new", trusted=True) as new:
+        rows = [({"device": 3}, True)] * 20
+        start = load(folder.path, trusted=True)
+        loop = LearningLoop(IterableSource(rows), start, checkpoints=new)
+        loop.run()
+        expected = learn(KeyCounts(100), [*range(30), *range(10)])
+        for x, y in rows:
+            expected.learn_one(x, y)
+        assert loop.model.read_all() == load(new.path, trusted=True).read_all() == expected.read_all()
+    assert load(folder.path, trusted=True).read_all() == model.read_all()
+
+
+def test_a_copied_checkpoint_contains_the_latest_keys(folder, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(KeyCounts, "__module__", "streamsvm.learners.keyed")
+    monkeypatch.setattr("streamsvm.files.codecs.OWN_CLASSES", {"KeyCounts": "streamsvm.learners.keyed"})
+    monkeypatch.setattr("streamsvm.files.codecs._find_object", lambda module, name: KeyCounts)
+    path = save(folder, model, 41)
+    (tmp_path / "copy.ckpt").write_bytes(find_saved("", FollowedFolder(folder.path).history()).read())
+    assert {*load(tmp_path / "copy.ckpt").read_all()} == {*range(5, 10)}
+    with CheckpointFolder(tmp_path / "new") as new:
+        new.roll_back(find_saved("", FollowedFolder(folder.path).history()))
+        resumed = new.newest().model
+        save(new, resumed, 42)
+        assert new.newest().model.read_all() == load(tmp_path / "copy.ckpt").read_all()
+    shutil.copy(path, tmp_path / "alone.ckpt")
+    raises("models of its keys are not in .*keys.sqlite. Restore", load, tmp_path / "alone.ckpt", error=CorruptCheckpointError)
+    raises("cannot be loaded", read_checkpoint, "topic", False, path.read_bytes(), error=CheckpointError)
+
+
+def test_a_follower_reads_on_while_a_learner_replaces_what_it_reads(folder, model):
+    models = FollowedFolder(folder.path, trusted=True, seconds=0.0)
+    followed = models.read_newer().model
+    first_blocks = followed.table.read(range(30))
+    for rows in range(1, 6):
+        learn(model, range(30))
+        assert rows > 1 or followed.table.read(range(30)) == first_blocks
+        save(folder, model, 40 + rows)
+    learn(model, range(25))  # not in a checkpoint: not seen
+    assert followed.table.read(range(30)) == load(folder.path, trusted=True).read_all() != first_blocks
+    assert type(models.read_newer()) is FollowedModel
+    folder.close()
+    assert followed.table.read([3]) == load(folder.path, trusted=True).table.read([3])
+    assert model.table.read([3]) == followed.table.read([3])  # although its folder was closed
+
+
+def test_a_worker_that_hung_writes_no_block_after_its_folder_was_taken_over(folder, model):
+    expected = model.read_all()
+    with CheckpointFolder(folder.path, trusted=True, take_over=True) as second:
+        resumed = second.newest().model
+        raises("taken over", learn, model, range(100, 200), error=TakenOverError)
+        assert resumed.read_all() == expected
+        save(second, learn(resumed, range(50)), 90)
+        raises("taken over", save, folder, model, 41, error=TakenOverError)
+    assert load(folder.path, trusted=True).read_all() == resumed.read_all()
+
+
+def test_a_read_only_folder(folder, model, monkeypatch):
+    expected = model.read_all()
+    folder.close()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    reader = load(folder.path, trusted=True)
+    assert reader.read_all() == expected
+    learn(reader, range(30))  # blocks that leave the memory are forgotten
+    assert not list(folder.path.glob("keys.sqlite-*"))
+
+
+def spoil_pages(file):
+    data = bytearray(file.read_bytes())
+    for start in range(8192, len(data), 8192):
+        data[start : start + 100] = bytes(255 for _ in range(100))
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda file: file.unlink(), "not in .*keys.sqlite. Restore the whole folder"),
+        (lambda file: file.write_bytes(b"no database" * 1000), "keys.sqlite: file is not a database. Restore"),
+        (lambda file: file.write_bytes(b""), "not a file of this version|are not in .*keys.sqlite"),
+        (lambda file: query(file.parent, "CREATE TRIGGER t AFTER INSERT ON blocks BEGIN SELECT 1; END"), "not a file of this"),
+        (lambda file: query(file.parent, "DELETE FROM checkpoints"), "not in .*keys.sqlite"),
+        (lambda file: query(file.parent, "UPDATE blocks SET block = x'00'"), "checksum of the key .* is wrong. Restore"),
+        (lambda file: query(file.parent, "UPDATE blocks SET updated = -1 WHERE key = '3'"), "checksum of the key 3 is wrong"),
+        (lambda file: query(file.parent, "UPDATE blocks SET block = 3.5"), "Restore"),
+        (lambda file: query(file.parent, "UPDATE blocks SET key = '[' WHERE id = 33"), "Restore"),
+        (spoil_pages, "malformed|Restore"),
+    ],
+)
+@pytest.mark.parametrize("writes", [False, True])
+def test_missing_damaged_and_foreign_files(folder, model, spoil, message, writes):
+    folder.close()
+    spoil(folder.path / FILE_NAME)
+    with CheckpointFolder(folder.path, trusted=True) if writes else contextlib.nullcontext() as resumed:
+        read = resumed.newest if writes else functools.partial(read_checkpoint, max(folder.path.glob("*.ckpt")), True)
+        with pytest.raises((CheckpointError, StreamError), match=message):
+            read().model.read_all()
+
+
+def test_a_newer_checkpoint_without_its_keys_is_skipped(folder, model):
+    # Both files were copied, keys.sqlite before the newest checkpoint was written.
+    shutil.copytree(folder.path, folder.path.with_name("copy"))
+    save(folder, learn(model, range(30)), 70)
+    shutil.copy(folder.path / "checkpoint-000000000070.ckpt", folder.path.with_name("copy"))
+    with pytest.warns(UserWarning, match="Continuing from checkpoint-000000000040"):
+        copied = load(folder.path.with_name("copy"), trusted=True)
+    assert copied.read_all() == learn(KeyCounts(100), [*range(30), *range(10)]).read_all()
+
+
+def make_rows(n):
+    rng = random.Random(5)
+    return [({"device": min(int(rng.paretovariate(0.7)), 3000)}, rng.random() < 0.3) for _ in range(n)]
+
+
+def learn_keys(folder, n, pipe=None):
+    with CheckpointFolder(folder, trusted=True) as checkpoints:
+        loop = LearningLoop(IterableSource(make_rows(n)), KeyCounts(50), checkpoints=checkpoints, checkpoint_every=100)
+        if pipe is not None:
+            os.write(pipe.fileno(), b"begin\n")
+        loop.run()
+
+
+@pytest.mark.thorough
+def test_kills_at_random_moments(tmp_path):
+    kills, rng = 0, random.Random()
+    while kills < 30:
+        process, reader = fork_with_pipe(learn_keys, tmp_path / "killed", 12000)
+        os.read(reader.fileno(), 10)
+        time.sleep(rng.uniform(0.0, 0.04))
+        process.kill()
+        process.join()
+        kills += process.exitcode == -signal.SIGKILL
+        if process.exitcode == 0:
+            break
+    learn_keys(tmp_path / "killed", 12000)
+    learn_keys(tmp_path / "whole", 12000)
+    files = [max((tmp_path / name).glob("*.ckpt")) for name in ("killed", "whole")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    expected = learn_all(KeyCounts(10**9), make_rows(12000)).read_all()
+    assert [load(tmp_path / name, trusted=True).read_all() for name in ("killed", "whole")] == [expected, expected]
+    assert kills == 30
+
+
+def learn_all(model, rows):
+    for x, y in rows:
+        model.learn_one(x, y)
+    return model
