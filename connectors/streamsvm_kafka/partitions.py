@@ -141,7 +141,8 @@ class PartitionWorker:
         self._folder, self._make_loop, self._stop_at_end = folder, make_loop, stop_at_end
         self._options: dict[str, Any] = {"trusted": trusted, **retention}
         self._start, self._message_columns = parse_start(start, self.name), tuple(message_columns)
-        self._topic_id = describe_topic(self._connection, topic).topic_id
+        description = describe_topic(self._connection, topic)
+        self._topic_id, self._n_partitions = description.topic_id, len(description.partitions)
         self._consumer = open_consumer(
             self._connection,
             topic,
@@ -219,7 +220,7 @@ class PartitionWorker:
                 if self._stop_at_end and self._is_at_end():
                     break
                 if time.monotonic() >= refresh_time:
-                    self._check_identity()
+                    self._check_topic()
                     refresh_time = time.monotonic() + REFRESH_SECONDS
                 polled_for = dict(self._assigned)
                 messages = self._poll_messages()
@@ -298,6 +299,7 @@ class PartitionWorker:
             return
         loop.timings = self.timings
         assignment.source, assignment.loop, assignment.checkpoints = source, loop, checkpoints
+        source.check_keys(loop)
         source.on_checkpoint()  # the previous worker could not commit during the rebalance
         fields = event("partition", partition=number, offset=source.offset, rows=assignment.loop.rows)
         logger.info("%s: partition %d is assigned, from offset %d", self.name, number, source.offset, extra=fields)
@@ -312,6 +314,8 @@ class PartitionWorker:
 
     def _make_source(self, number: int) -> PartitionSource:
         """Create the source that reads rows of partition ``number``, and set its position to where a new model starts."""
+        if number >= self._n_partitions:
+            self._check_topic()
         beginnings, ends = self._offsets.beginning_and_end_offsets([number])
         start_offset, is_requested = self._find_start_offset(number, beginnings, ends)
         source = PartitionSource(
@@ -325,6 +329,7 @@ class PartitionWorker:
             start=start_offset,
             restart=start_offset if is_requested else None,
             commit=self._offsets.commit_async,
+            n_partitions=self._n_partitions,
         )
         source.set_message_columns(self._message_columns)
         if self._folder is None and (offset := self._consumer.committed(number)) is not None:
@@ -475,8 +480,15 @@ class PartitionWorker:
             sources[number].skip_to(start_offset)
             self._consumer.resume_at(number, start_offset)
 
-    def _check_identity(self) -> None:
-        """Raise a StreamError if the topic's id has changed: it was deleted and created again while this worker read it."""
-        description = try_describe_topic(self._connection, self._topic, self.name)
-        if description is not None and description.topic_id != self._topic_id:
+    def _check_topic(self) -> None:
+        """Raise a StreamError if the topic was deleted and created again while this worker read it, or if it has got partitions
+        and `PartitionSource.check_keys` raises one.
+        """
+        if (description := try_describe_topic(self._connection, self._topic, self.name)) is None:
+            return
+        if description.topic_id != self._topic_id:
             raise StreamError(f"{self.name}: it was deleted and created again while it was read. Say where to continue: --from")
+        self._n_partitions = len(description.partitions)
+        for number, loop in self.loops.items():
+            self._sources[number].n_partitions = self._n_partitions
+            self._sources[number].check_keys(loop)

@@ -12,6 +12,8 @@ from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.continuation import describe_label
 from streamsvm.stream.endpoints import ForeignPositionError, Position, StreamError
+from streamsvm.stream.rows import find_keys
+from streamsvm.stream.stream_loop import StreamLoop
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Backlog, Messages
 from streamsvm_kafka.codecs import MessageCodec
@@ -295,6 +297,10 @@ def _parse_counts(name: str, saved: Any) -> dict[int, int]:
 
 
 logger: logging.Logger = logging.getLogger(__name__)
+_MERGE_ADVICE = (
+    "Start all partitions with a model of all keys, in a new folder: streamsvm merge DIR --to MERGED, then learn with "
+    "--start-from MERGED --checkpoint NEW. If the models cannot be merged, learn the topic again with --checkpoint NEW"
+)
 
 
 class PartitionSource(MessageSource):
@@ -302,7 +308,8 @@ class PartitionSource(MessageSource):
 
     The partition holds offsets from ``beginning`` to ``end_offset``. Without a checkpoint, reading starts at ``start``; if the
     partition no longer holds the messages after the checkpoint, it continues at ``restart``; None makes that an error.
-    ``commit`` is called with the offset by partition when a checkpoint contains it.
+    ``commit`` is called with the offset by partition when a checkpoint contains it, and ``n_partitions`` is the number of
+    partitions of the topic.
     """
 
     def __init__(
@@ -318,6 +325,7 @@ class PartitionSource(MessageSource):
         start: int,
         restart: int | None,
         commit: Callable[[Mapping[int, int]], None],
+        n_partitions: int,
     ) -> None:
         super().__init__(name, topic, codec)
         self.offset: int = start
@@ -328,17 +336,22 @@ class PartitionSource(MessageSource):
         self._beginning, self._restart, self._commit = beginning, restart, commit
         self.start: str | None = None if restart is None else f"offset {restart:,}"
         self._backlog = Backlog()
+        #: The number of partitions of the topic now, and when the checkpoint was written.
+        self.n_partitions: int = n_partitions
+        self.n_partitions_before: int = n_partitions
 
     @property
     def position(self) -> Position:
-        """The position of the next message, for a checkpoint: a dict of topic, topic id, label, partition and offset.
+        """The position of the next message, for a checkpoint: a dict of topic, topic id, label, partition, offset, and the number
+        of partitions of the topic.
 
         Within a message of many rows, ``"rows_taken": 250`` is the number of its rows that were read.
         """
         offset, n_taken = self._rows_to_skip.get(self._partition, (self.offset, 0))
         if self._partly_read is not None:
             (_, offset), n_taken = self._partly_read.partition_and_offset, self._partly_read.n_read
-        return {**self._identity, "offset": offset, **({"rows_taken": n_taken} if n_taken else {}), **self._saved_columns}
+        facts = {"offset": offset, "partitions": self.n_partitions} | ({"rows_taken": n_taken} if n_taken else {})
+        return {**self._identity, **facts, **self._saved_columns}
 
     def seek(self, position: Position) -> None:
         """Continue reading at ``position``, which an earlier run has saved in a checkpoint. Raise a StreamError if it is of
@@ -352,7 +365,8 @@ class PartitionSource(MessageSource):
                 kind = ForeignPositionError if name == "topic" else StreamError
                 raise kind(f"{self.name}: the checkpoint is of {name} {saved[name]!r}, not {value!r}")
         try:
-            offset, rows = (validate_count(name, {"rows_taken": 0, **position}.get(name)) for name in ("offset", "rows_taken"))
+            counts = {"rows_taken": 0, "partitions": self.n_partitions, **position}
+            offset, rows, n_before = (validate_count(name, counts.get(name)) for name in ("offset", "rows_taken", "partitions"))
         except ValueError as error:
             raise self._corrupt_position_error(f" ({error})") from None
         reason = find_resume_obstacle(self._partition, self._beginning, self.end_offset, offset, offset)
@@ -367,7 +381,16 @@ class PartitionSource(MessageSource):
             self._check_has_tables()
             self._rows_to_skip[self._partition] = offset, rows
         self.set_message_columns(position.get("message_columns", ()))
-        self.offset = offset
+        self.offset, self.n_partitions_before = offset, n_before
+
+    def check_keys(self, loop: StreamLoop) -> None:
+        """Raise a StreamError if the model of ``loop``, which learns this partition, has learned keys when the topic had another
+        number of partitions: most keys are in another partition now, whose model does not know them.
+        """
+        n, n_before = self.n_partitions, self.n_partitions_before
+        if n != n_before and loop.learned and (keys := find_keys(loop.model)):
+            text = f"the topic has {n} partitions, and had {n_before} when the model of partition {self._partition} was learned"
+            raise StreamError(f"{self.name}: {text}: a key ({', '.join(keys)}) may be in another partition now. {_MERGE_ADVICE}")
 
     @property
     def next_offset(self) -> int:

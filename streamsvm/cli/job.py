@@ -328,8 +328,8 @@ class LearnJob(StreamJob):
         if self.group is None or self.checkpoint is None:
             flag = "--group NAME" if self.group is None else "--checkpoint DIR"
             raise UsageError(f"--scope partition needs {flag}, which all workers share")
-        if flag := "--labels" if self.labels is not None else "--start-from" if self.start_from is not None else "":
-            raise UsageError(f"{flag} is of one model, and --scope partition has one for each partition: leave it out")
+        if self.labels is not None:
+            raise UsageError("--labels is of one model, and --scope partition has one for each partition: leave it out")
 
     @property
     def _scales_features(self) -> bool:

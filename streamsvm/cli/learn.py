@@ -47,7 +47,7 @@ from streamsvm.core.compiling.machine_code import describe_status, is_available
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_count, format_names
 from streamsvm.stream import DelayedLearningLoop, LearningLoop, Source, StreamError
-from streamsvm.stream.checkpoint import Checkpoints
+from streamsvm.stream.checkpoint import Checkpoint, Checkpoints
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.merging import CheckpointMerger, MergeResult
 from streamsvm.stream.open import open_worker
@@ -213,14 +213,26 @@ def learn_partitions(job: LearnJob) -> bool:
     table = combine_table_options(job.table_flags, job.text_format, job.label)
 
     def make_loop(source: Source, checkpoints: Checkpoints, **options: Any) -> LearningLoop:
-        full, kept_model = job.continue_from(None if (saved := checkpoints.newest()) is None or saved.is_start else saved)
+        saved = checkpoints.newest()
+        start = None if saved is not None or job.start_from is None else load_newest(job.start_from, job.trusted)
+        if start is not None:
+            _seek_after(start, source)
+        full, kept_model = job.continue_from(None if saved is not None and saved.is_start else saved or start)
         model = full.make_model(encoder=table.encoder) if kept_model is None else kept_model
         options |= {"computed_fields": list(filter(None, [make_conformal_fields(model)])), "flags": full.kept_flags}
-        options |= {"checkpoints": checkpoints, **full.make_score_parameters()}
+        options |= {"checkpoints": checkpoints, "start_from": start, **full.make_score_parameters()}
         return LearningLoop(source, None if model is kept_model else model, **options)
 
     compile_ahead([job.compile_target])
     return run_worker(job, table, job.label, make_loop)
+
+
+def _seek_after(merged: Checkpoint, source: Source) -> None:
+    """Continue the ``source`` of a partition after the rows that a ``merged`` model has learned of it."""
+    positions, here = merged.header.get("positions"), source.position
+    for position in positions if isinstance(positions, list) else ():
+        if isinstance(position, dict) and all(position.get(name) == here[name] for name in ("topic", "partition")):
+            source.seek({**position, "partitions": here["partitions"]})
 
 
 def run_worker(job: LearnJob | PredictJob, table: TableOptions, label: str | None, make_loop: Callable[..., StreamLoop]) -> bool:

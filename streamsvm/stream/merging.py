@@ -186,7 +186,8 @@ class CheckpointMerger:
             raise CheckpointError(f"{format_names(paths, _MAX_NAMED_FOLDERS)}: {error}") from error
         short_names = [Path(path).name for path in counts]
         names = dict(zip(short_names if len({*short_names}) == len(counts) else paths, counts.values(), strict=True))
-        facts = {"kind": _KIND, "parts": names, "weight": options[0].get("weight")}
+        positions = [dict(facts) for part in parts.values() if "partition" in (facts := part.get_facts("position"))]
+        facts = {"kind": _KIND, "parts": names, "positions": positions, "weight": options[0].get("weight")}
         self._checkpoints.save(model, None, rows=rows, position=options[0], **facts)
         self._rows = rows
         return MergeResult(rows, names)

@@ -179,6 +179,17 @@ def find_learner(model: Any) -> Any:
         model = model._wrapped_model
 
 
+def find_keys(model: Any) -> list[str]:
+    """Return the names of the columns of a model that are keys, such as the device of a row."""
+    steps, last = split_pipeline(model)
+    wrapper: Any = last
+    keys = [key for step in steps if isinstance(step, TableEncoder) for key in step.keys]
+    while isinstance(wrapper, base.Wrapper):
+        keys += [] if (models := getattr(wrapper, "key_models", None)) is None else [models.key]
+        wrapper = wrapper._wrapped_model
+    return list(dict.fromkeys(keys))
+
+
 def detects_anomalies(model: Any) -> bool:
     """Return whether the last step of a model is an anomaly detector of river's protocol, which learns without labels."""
     return isinstance(split_pipeline(model)[1], base.AnomalyDetector)

@@ -87,7 +87,7 @@ def open_topic(embedded):
 
 
 def open_partition(values):
-    offsets = {"beginning": 0, "end_offset": 0, "start": 0, "restart": None, "commit": lambda _: None}
+    offsets = {"beginning": 0, "end_offset": 0, "start": 0, "restart": None, "commit": lambda _: None, "n_partitions": 1}
     source = PartitionSource("partition", JSONCodec("y"), "rows", None, 0, **offsets)
     n = len(values)
     source.add_messages(Messages(0, np.arange(n), np.zeros(n, np.int64), None, None, values))

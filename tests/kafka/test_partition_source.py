@@ -22,6 +22,7 @@ class Record:
 
 def source_of(start=None, restart=None, codec=JSON, commit=lambda *_: None):
     parameters = {"beginning": 10, "end_offset": 50, "start": 10, "restart": restart, "commit": commit}
+    parameters["n_partitions"] = 4
     source = PartitionSource("kafka://host/rows", codec, topic="rows", topic_id="id", partition=3, **parameters)
     if start is not None:
         source.seek({**source_of().position, "offset": start})
@@ -39,7 +40,14 @@ def test_messages_before_position_are_ignored():
     assert rows[0] == Row({"a": 1}, 2)
     assert type(rows[1]) is BadRow
     assert rows[1].place.endswith("partition 3, offset 15")
-    assert source.position == {"topic": "rows", "topic_id": "id", "label": "y", "partition": 3, "offset": 16}
+    assert source.position == {
+        "topic": "rows",
+        "topic_id": "id",
+        "label": "y",
+        "partition": 3,
+        "offset": 16,
+        "partitions": 4,
+    }
     source.add_messages(
         records_to_messages([Record(15, b'{"y": 1}'), Record(16, b'{"y": 1}')])
     )  # an exhausted iterator continues
@@ -57,6 +65,7 @@ def test_messages_before_position_are_ignored():
         ({"offset": 51}, "holds offsets 10 to 50, the checkpoint has seen offset 51: the topic was truncated"),
         ({"offset": "17"}, "offset must be an integer .*, not '17'"),
         ({"offset": None}, "offset must be an integer .*, not None"),
+        ({"partitions": "2"}, "partitions must be an integer .*, not '2'"),
         ({"rows_taken": -1}, "rows_taken must be an integer .*, not -1"),
     ],
 )

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import re
 import signal
 import threading
 import time
@@ -21,10 +22,12 @@ from killing import fork
 from loops import make_model
 from patience import PATIENCE, signals_of, until
 from saved import dumps
+from streamsvm import BSGDClassifier
 from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop, load
 from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm.stream.monitor import Monitor
 from streamsvm.stream.rows import find_learner
+from streamsvm.stream.tables import TableEncoder
 from streamsvm_kafka import Float32Codec, JSONCodec, PartitionWorker, partitions, publish
 
 CODEC = Float32Codec(4)
@@ -60,16 +63,10 @@ def worker(bootstrap, tmp_path):
     def make(topic, folder=tmp_path / "state", every=500, seconds=None, **options):
         parameters = {"checkpoint_every": every, "checkpoint_seconds": seconds}
         options = {"group": f"group of {topic}", "stop_at_end": True, **options}
-        opened.append(
-            PartitionWorker(
-                bootstrap,
-                topic,
-                CODEC,
-                folder=folder,
-                make_loop=lambda source, folder: LearningLoop(source, make_model(), checkpoints=folder, **parameters),
-                **options,
-            )
+        options.setdefault(
+            "make_loop", lambda source, folder: LearningLoop(source, make_model(), checkpoints=folder, **parameters)
         )
+        opened.append(PartitionWorker(bootstrap, topic, CODEC, folder=folder, **options))
         return opened[-1]
 
     yield make
@@ -392,6 +389,61 @@ def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tm
     assert committed == [{0: 300, 1: 300}]
     call(*words)
     assert find_learner(load(tmp_path)).n_learned == 1000
+
+
+@pytest.fixture
+def keyed(bootstrap, admin, new_topic, tmp_path, call):
+    """A topic of devices whose workers have learned it before it got more partitions: the arguments of workers, and a function
+    that publishes rows.
+    """
+    name, devices = new_topic(partitions=2), np.random.default_rng(0).integers(0, 8, 480).tolist()
+
+    def publish_rows(numbers, n_partitions):
+        for partition in range(n_partitions):
+            rows = [Row({"device": f"d{i}"}, bool(i % 3)) for i in (devices[n] for n in numbers) if i % n_partitions == partition]
+            publish(rows, bootstrap, name, JSONCodec("y"), partition=partition)
+
+    words = ["learn", f"kafka://{bootstrap}/{name}", "--label", "y", "--group", f"group of {name}", "--stop-at-end", "--quiet"]
+    words += ["--scope", "partition", "--learner", "bsgd,budget=20", "--columns"]
+    publish_rows(range(400), 2)
+    for kind in ("key", "category"):
+        call(*words, f"device:{kind}", "--checkpoint", tmp_path / kind)
+    admin.create_partitions({name: 4})
+    until(lambda: len(admin.describe_topics([name])[0]["partitions"]) == 4)
+    publish_rows(range(400, 480), 4)
+    return words
+
+
+@pytest.mark.broker
+def test_keys_of_a_topic_with_more_partitions(keyed, tmp_path, call):
+    new_rows = call(*keyed, "device:category", "--checkpoint", tmp_path / "category").stdout
+    assert json.loads(new_rows)["rows"] == 80  # without keys, the models continue
+    advice = "4 partitions, and had 2 when the model of partition [01] was learned: a key .device. .* --start-from MERGED"
+    assert re.search(advice, call(*keyed, "device:key", "--checkpoint", tmp_path / "key", status=1).stderr)
+    call("merge", tmp_path / "key", "--to", tmp_path / "merged", "--quiet")
+    words = *keyed, "device:key", "--start-from", tmp_path / "merged", "--checkpoint", tmp_path / "new"
+    for n_rows in (80, 0):  # each row was learned once
+        assert json.loads(call(*words).stdout)["rows"] == n_rows
+    for partition in range(4):
+        model = load(tmp_path / "new" / f"partition-{partition}")
+        rows = [model.transform_one({"device": f"d{i}"})["device~rows"] for i in range(8)]
+        assert min(rows) > np.log(30)
+        assert [model.predict_one({"device": f"d{i}"}) for i in range(8)] == [bool(i % 3) for i in range(8)]
+
+
+@pytest.mark.broker
+def test_partitions_that_are_added_while_keys_are_learned(topic, worker, monkeypatch):
+    monkeypatch.setattr(partitions, "REFRESH_SECONDS", 0.0)
+    described = partitions.try_describe_topic
+    model = TableEncoder(keys="3") | BSGDClassifier()
+    one = worker(topic(900), make_loop=lambda source, _: LearningLoop(source, model), stop_at_end=False)
+
+    def describe(*arguments):
+        return described(*arguments)._replace(partitions=(0, 1) if one.rows >= 300 else (0,))
+
+    monkeypatch.setattr(partitions, "try_describe_topic", describe)
+    with pytest.raises(StreamError, match="2 partitions, and had 1 when the model of partition 0 was learned: a key .3. may"):
+        one.run()
 
 
 @pytest.mark.parametrize(
