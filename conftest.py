@@ -62,8 +62,8 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
-        """Groups the Kafka tests by file and client library, because a worker that has some of them starts a broker, and tests
-        that share what one of them has compiled; all other tests are distributed one by one. Groups of many tests begin first.
+        """Groups the Kafka tests by file and client library, because the tests of a file share topics, and tests that share
+        what one of them has compiled; all other tests are distributed one by one. Groups of many tests begin first.
 
         pytest-xdist's own groups have no effect with pytest 9.2: https://github.com/pytest-dev/pytest-xdist/issues/1386
         """

@@ -56,7 +56,7 @@ autosummary_ignore_module_all = False
 toc_object_entries_show_parents = "hide"
 autodoc_default_options = {"member-order": "groupwise"}
 autodoc_typehints = "none"  # docstrings describe parameters with shapes and units, so types would be redundant
-autodoc_use_type_comments = False  # there are none, and to parse each function for them takes a second
+autodoc_use_type_comments = False  # to look for them in each function takes a second
 autodoc_mock_imports = MOCKED  # pyspark is 450 MB and needs Java
 numpydoc_show_class_members = False  # the pages' template lists them
 

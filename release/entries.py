@@ -37,6 +37,8 @@ GOLDEN = "golden"
 REGRESSION = "regression"
 #: The component that reads topics, LIBSVM text and tables.
 SOURCES = "sources"
+#: The component that learns small models of keys.
+KEYS = "KeyModels"
 #: Wrappers of other estimators, which have no functions of their own.
 WRAPPERS = "BatchClassifier", "BatchRegressor", "batch_adapter"
 #: Learners without budget maintenance.
@@ -216,11 +218,23 @@ def use_sources() -> None:
     assert encoder.column_state.find_unknown_names("b", ["name 1", "nobody"]) == {"nobody": 1}
 
 
+def use_keys() -> None:
+    """Learn the rows of several keys by small models of each key, and save and load them."""
+    from streamsvm.learners.keyed_models import KeyModels
+
+    for classes in (2, 3, 0):
+        models = KeyModels("key", classes == 0, 10, None)
+        X, y = _make_rows(classes)
+        for i, (x, target) in enumerate(zip(X, y, strict=True)):
+            models.process_row({"key": i % 3, **dict(zip("abcde", map(float, x), strict=True))}, target.item(), 1.0)
+        KeyModels("key", classes == 0, 10, None).restore_state(models.get_state())
+
+
 def list_components() -> list[str]:
     """Return the names of the components that wheels have machine code for, as `compile_ahead` accepts them."""
     from streamsvm.cli.parsing import LEARNERS
 
-    return [*list_estimators(), *LEARNERS, *(f"{learner} {REGRESSION}" for learner in LEARNERS), SOURCES]
+    return [*list_estimators(), *LEARNERS, *(f"{learner} {REGRESSION}" for learner in LEARNERS), SOURCES, KEYS]
 
 
 def format_type(numba_type: Any) -> str:
@@ -274,6 +288,8 @@ def use_component(name: str) -> None:
         use_golden()
     elif kind == SOURCES:
         use_sources()
+    elif kind == KEYS:
+        use_keys()
     elif kind in LEARNERS:
         use_command_line(kind, bool(regression))
     else:

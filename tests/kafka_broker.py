@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from patience import until
 
@@ -202,10 +202,12 @@ def running_broker(folder: Path, creates_topics: str = "false") -> Iterator[Brok
 
 
 @contextmanager
-def shared_broker(folder: Path) -> Iterator[Broker]:
-    """A broker of all processes that name this folder: the first one starts it, and the last one kills it."""
+def shared_broker(tmp_path_factory: Any, creates_topics: str = "false") -> Iterator[Broker]:
+    """A broker for all workers of a run of tests: the first one that needs it starts it, and the last one kills it."""
     import fcntl
 
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"kafka-{creates_topics}"
     folder.mkdir(exist_ok=True)
     description = folder / "broker.json"
     with (folder / "changes").open("w") as changes, (folder / "users").open("w") as users:
@@ -214,7 +216,7 @@ def shared_broker(folder: Path) -> Iterator[Broker]:
         if not description.exists():
             running: list[subprocess.Popen[bytes]] = []
             try:
-                broker = start_broker(Path(tempfile.mkdtemp(dir=folder)), "false", running)
+                broker = start_broker(Path(tempfile.mkdtemp(dir=folder)), creates_topics, running)
             except BaseException:
                 for process in running:
                     process.kill()

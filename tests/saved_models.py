@@ -142,6 +142,7 @@ def golden_models():
     from streamsvm.learners import OnlineLinearSVC
     from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
     from streamsvm.learners.costs import CostSensitiveClassifier
+    from streamsvm.learners.keyed import KeyedClassifier, KeyedRegressor
     from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
     from streamsvm.learners.thresholds import TunedThresholdClassifier
     from streamsvm.stream.tables import TableEncoder
@@ -160,6 +161,8 @@ def golden_models():
     linear = OnlineLinearSVC(max_features=4)
     yield "ConformalClassifier", ConformalClassifier(linear, window=20)
     yield "ConformalRegressor", ConformalRegressor(made(BSCARegressor), window=20)
+    yield "KeyedClassifier", KeyedClassifier(OnlineLinearSVC(max_features=8), "b", max_keys=10)
+    yield "KeyedRegressor", KeyedRegressor(made(BSCARegressor, max_features=8), "b", max_keys=10)
     yield "CostSensitiveClassifier", CostSensitiveClassifier(linear, {True: 3.0, False: 1.0})
     yield "TunedThresholdClassifier", TunedThresholdClassifier(linear, horizon=100)
     yield "BoundedScaler", BoundedScaler() | made(BSGDClassifier, scaling=None)

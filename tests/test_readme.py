@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from matplotlib import pyplot
 
+from forked import CommandsOfPython
+
 README = Path(__file__).parents[1] / "README.md"
 PAGES = sorted((README.parent / "docs").glob("*.md"))
 GALLERY = sorted((README.parent / "examples" / "gallery").glob("*.py"))
@@ -78,11 +80,18 @@ def test_files_of_recipes_pass_their_tests(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def open_process(words, *arguments, open_real=subprocess.Popen, **options):
+    """As `subprocess.Popen`; our own commands are forked."""
+    is_ours = words[:3] == [sys.executable, "-m", "streamsvm"]
+    return CommandsOfPython.Popen(words, **options) if is_ours else open_real(words, *arguments, **options)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)  # the plots of docs/figures are made for the site
 def test_pictures_are_drawn(path, monkeypatch):
     pyplot.switch_backend("agg")
     monkeypatch.chdir(path.parent)  # where Sphinx runs them
+    monkeypatch.setattr(subprocess, "Popen", open_process)
     with pyplot.rc_context():
         kept = runpy.run_path(str(path), run_name="__main__")
         figures = [pyplot.figure(number) for number in pyplot.get_fignums()]

@@ -45,6 +45,7 @@ OWN_CLASSES: dict[str, str] = {
         "learners.gradient_rules": "BOGD BPAS KernelOGD KernelPegasos",
         "learners.kernel_features": "FOGD NOGD",
         "learners.kernel_rls": "KernelRLSClassifier KernelRLSRegressor",
+        "learners.keyed": "KeyedClassifier KeyedRegressor",
         "learners.linear": "OnlineLinearSVC OnlineLinearSVR",
         "learners.one_class": "OneClassBSGD",
         "learners.perceptrons": "Forgetron KernelPerceptron RBP Stoptron",

@@ -47,7 +47,7 @@ DTYPES = {
 }
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _CHECKSUM_NAME = "sha256"
-CHECKSUM_BYTES = hashlib.sha256().digest_size
+_DIGEST_BYTES = hashlib.sha256().digest_size
 _MAX_HEADER_BYTES = 2**26
 _MAX_DIMENSIONS = 32
 _ALIGNMENT_BYTES = 64
@@ -98,7 +98,7 @@ def pack_container(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str])
         array = swapped[name]
         entry = {"dtype": _DTYPE_NAMES[array.dtype], "shape": array.shape, "data_offsets": [offset, offset + array.nbytes]}
         header[name], offset = entry, offset + array.nbytes
-    header[_CHECKSUM_NAME] = {"dtype": "U8", "shape": [CHECKSUM_BYTES], "data_offsets": [offset, offset + CHECKSUM_BYTES]}
+    header[_CHECKSUM_NAME] = {"dtype": "U8", "shape": [_DIGEST_BYTES], "data_offsets": [offset, offset + _DIGEST_BYTES]}
     text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT_BYTES)
     if len(text) > _MAX_HEADER_BYTES:
@@ -150,9 +150,9 @@ def unpack_container(data: bytes) -> Container:
     Raises CorruptFileError if the data are damaged or not a container, and ModelFileError if a newer version has written them.
     """
     header_bytes = int.from_bytes(data[:8], "little")
-    if len(data) < 8 + CHECKSUM_BYTES or header_bytes > min(_MAX_HEADER_BYTES, len(data) - 8 - CHECKSUM_BYTES):
+    if len(data) < 8 + _DIGEST_BYTES or header_bytes > min(_MAX_HEADER_BYTES, len(data) - 8 - _DIGEST_BYTES):
         raise CorruptFileError("it is cut off, or not a file of streamsvm")
-    if hashlib.sha256(memoryview(data)[:-CHECKSUM_BYTES]).digest() != data[-CHECKSUM_BYTES:]:
+    if hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
         raise CorruptFileError("its checksum is wrong")
     try:
         header = json.loads(data[8 : 8 + header_bytes], object_pairs_hook=_make_unique_dict, parse_constant=_reject_constant)

@@ -47,13 +47,32 @@ class ModelWrapper(Mutable):
         has no method `check_one`, nothing is checked.
         """
         if (check := getattr(self._wrapped_model, "check_one", None)) is not None:
-            check(x, y)
+            check(self._convert_row(x), y)
+
+    def _merge_within(self, others: Sequence[Any], units: Any) -> None:
+        """Merge the wrapped models of the wrappers ``others`` into the wrapped model of this one. ``units`` converts features of
+        models with different scalers. Raises a ValueError if parameters of the wrappers differ, or if the models cannot be
+        merged.
+        """
+        for model in others:
+            twin = copy.copy(model)
+            twin._set_wrapped(self._wrapped_model, self._wrapped_model)  # wrapped models may differ in some parameters
+            differences = compare_parameters(self, twin)
+            if differences.changes or differences.conflicts:
+                raise ValueError("models with different costs or metrics, or keys, cannot be merged: give all of them the same")
+        if not hasattr(self._wrapped_model, "merge_with"):
+            raise ValueError(f"models of {type(self._wrapped_model).__name__} cannot be merged")
+        self._wrapped_model.merge_with(*(model._wrapped_model for model in others), units=units)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
         """Return the stored rows (or support vectors) of the wrapped model that are nearest to the row ``x``: at most ``n`` of
         each label, or ``n`` with their targets. Raises a ValueError if it stores no rows.
         """
-        return find_wrapped_examples(self._wrapped_model, x, n)
+        return find_wrapped_examples(self._wrapped_model, self._convert_row(x), n)
+
+    def _convert_row(self, x: Mapping[Any, Any]) -> Any:
+        """Return the row ``x`` as the wrapped model predicts it: by default, unchanged."""
+        return x
 
 
 class ClassifierWrapper(ModelWrapper, base.Wrapper[base.Classifier], base.Classifier):
@@ -81,13 +100,13 @@ class ClassifierWrapper(ModelWrapper, base.Wrapper[base.Classifier], base.Classi
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
         """Predict the label of the row ``x``: by default, the prediction of the wrapped classifier."""
-        return self.classifier.predict_one(x, **kwargs)
+        return self.classifier.predict_one(self._convert_row(x), **kwargs)
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Predict the probability of each label of the row ``x`` with the wrapped classifier, as a dict of label to
         probability.
         """
-        return self.classifier.predict_proba_one(x, **kwargs)
+        return self.classifier.predict_proba_one(self._convert_row(x), **kwargs)
 
     def explain_one(
         self,
@@ -134,21 +153,6 @@ class ClassifierWrapper(ModelWrapper, base.Wrapper[base.Classifier], base.Classi
         from river import linear_model  # noqa: PLC0415 - takes a second
 
         yield {"classifier": linear_model.LogisticRegression()}
-
-    def _merge_within(self, others: Sequence[Any], units: Any) -> None:
-        """Merge the wrapped classifiers of the wrappers ``others`` into the wrapped classifier of this one. ``units`` converts
-        features of models with different scalers. Raises a ValueError if parameters of the wrappers differ, or if the classifiers
-        cannot be merged.
-        """
-        for model in others:
-            twin = copy.copy(model)
-            twin.classifier = self.classifier  # classifiers may differ in some parameters
-            differences = compare_parameters(self, twin)
-            if differences.changes or differences.conflicts:
-                raise ValueError("models with different costs or metrics cannot be merged: give all of them the same")
-        if not hasattr(self.classifier, "merge_with"):
-            raise ValueError(f"models of {type(self.classifier).__name__} cannot be merged")
-        self.classifier.merge_with(*(model.classifier for model in others), units=units)
 
     def _can_learn_batch(self, y: Sequence[Any]) -> bool:  # noqa: ARG002
         """Return whether rows with the labels ``y`` can be predicted and learned in one call; None stands for a row that is only

@@ -17,7 +17,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamsvm.core.saved import BLOCK_STORE
 from streamsvm.files.container import CorruptFileError, ModelFileError, read_file
@@ -55,14 +55,16 @@ class Snapshot:
     """
 
     def __init__(self, checksum: str = "") -> None:
-        self.checksum, self.version = checksum, 0
+        self.checksum: str = checksum
+        self.version: int = 0
 
 
-class KeyTable:
+class KeyTable(NamedTuple):
     """The blocks of one learner in a `KeyStore`. Its saved state contains the ``number`` of the table."""
 
-    def __init__(self, store: KeyStore, snapshot: Snapshot, number: int) -> None:
-        self.store, self.snapshot, self.number = store, snapshot, number
+    store: KeyStore
+    snapshot: Snapshot
+    number: int
 
     def read(self, keys: Iterable[Any]) -> dict[Any, bytes]:
         """Return the newest stored block of each key; keys without one are left out. A key is a text, an int, or a finite float

@@ -278,6 +278,7 @@ class LearningLoop(StreamLoop):
                 check_row(features, y)
             if scores.is_binary:
                 self._check_positive_label(y)
+            scores.update_keys([y], [predicted], pipeline.find_key_labels(features))
             if weight is None:
                 model.learn_one(x, y)
             elif weight:

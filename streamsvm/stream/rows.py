@@ -91,6 +91,10 @@ class ValidatingPipeline:
         #: As `check_row`, for a bare learner and a label that is new to it: beyond ``max_classes``, it would ignore the row.
         self.check_new_label: Callable[[Any, Any], None] | None = None if self.check_row else getattr(last, "check_one", None)
 
+    def find_key_labels(self, features: Mapping[Hashable, Any]) -> list[Any]:
+        """Return the previous labels of the keys of rows, as `TableEncoder.find_key_labels`; empty without a `TableEncoder`."""
+        return [] if self.encoder is None else self.encoder.find_key_labels(features)
+
     @property
     def dropped_columns(self) -> list[str]:
         """Names of the columns that the encoders in this pipeline drop."""

@@ -311,13 +311,14 @@ class StreamLoop(ResumableRun):
 
         Its arguments are row, label, features after all transformers, predicted label, probabilities of all labels, and weight.
         """
-        update, add_labels = self._scores.update, self.columns.add_labels
+        update, add_labels, pipeline = self._scores.update, self.columns.add_labels, self._pipeline
 
         def score(x: Any, y: Any, features: Any, predicted: Any, probabilities: Any, weight: float | None = None) -> Any:  # noqa: ARG001
             if (label := self._validate_label(y)) is None:
                 self.unlabelled += 1
                 return y
             add_labels([label])
+            self._scores.update_keys([label], [predicted], pipeline.find_key_labels(features))
             update(label, predicted, probabilities)
             self.scored += 1
             return label
@@ -399,14 +400,17 @@ class StreamLoop(ResumableRun):
         if self._gaps is not None:
             for i in (batch.start, batch.first_gap):
                 self._gaps.add_row(batch.table.row(i).x, self.rows + i - batch.start, self._pipeline.last_step)
-        self._score_batch(labels, predicted, probabilities if needs_all else None)
+        key_labels = self._pipeline.find_key_labels(dict(zip(batch.names, batch.X.T, strict=True)))
+        self._score_batch(labels, predicted, probabilities if needs_all else None, key_labels)
         y_true = labels if learns else [y if label is None else label for y, label in zip(batch.y, labels, strict=True)]
         return {"y_pred": predicted, "y_true": y_true, "probability": label_probabilities or [None] * n}
 
-    def _score_batch(self, ys: list[Any], predicted: list[Any], probabilities: ProbabilityColumns | None) -> None:
-        """Update the metrics and the drift detection with n rows: their labels ``ys``, their predictions, and their
-        ``probabilities`` [n] by label. Also add a point to the learning curve at each of its intervals that ends within these
-        rows.
+    def _score_batch(
+        self, ys: list[Any], predicted: list[Any], probabilities: ProbabilityColumns | None, key_labels: list[Any]
+    ) -> None:
+        """Update the metrics and the drift detection with n rows: their labels ``ys``, their predictions, their ``probabilities``
+        [n] by label, and the previous labels of their keys (empty without keys). Also add a point to the learning curve at each
+        of its intervals that ends within these rows.
         """
         start, n = 0, len(ys)
         if self._scores.first.has_rows:
@@ -415,6 +419,7 @@ class StreamLoop(ResumableRun):
             next_point = self.curve.find_next_row(self.rows + start) - self.rows
             stop = min(next_point, n)
             part = None if probabilities is None else {label: column[start:stop] for label, column in probabilities.items()}
+            self._scores.update_keys(ys[start:stop], predicted[start:stop], key_labels[start:stop])
             self._scores.update_many(ys[start:stop], predicted[start:stop], part, FIRST)
             if self.drift is not None:
                 for i in range(start, stop):

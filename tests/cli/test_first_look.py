@@ -186,6 +186,20 @@ def test_codes_are_names(file, call, tmp_path):
     assert load(tmp_path / "state")["TableEncoder"].categories == ["role", "zip"]
 
 
+def test_ids_of_groups_are_categories(file, call):
+    """A suggested kind is taken without a question, can be overridden, and is asked about with ``--ask``."""
+    draw = random.Random(4)
+    effects = [draw.gauss(0, 1) for _ in range(45)]
+    shops = [draw.randrange(45) for _ in range(600)]
+    lines = (f"{shop + 1},{draw.gauss(0, 1):.3f},{'lh'[effects[shop] + draw.gauss(0, 0.5) > 0]}" for shop in shops)
+    learn = ["learn", file("rows.csv", "shop,size,y", *lines), "--label", "y"]
+    said = call(*learn).stderr
+    assert re.search(r"^  shop +category +.*\(45\) +looks like an id of a group \(--columns shop:number\)$", said, re.MULTILINE)
+    assert "read with --columns shop:category (" in said
+    assert "category" not in call(*learn, "--columns", "shop:number").stderr
+    assert call(*learn, "--ask", status=1).stderr.endswith("Try: --columns shop:category\n")
+
+
 @pytest.mark.parametrize("kind", ["number", "date"])
 def test_text_in_late_rows_of_a_number_column(file, call, tmp_path, kind):
     """Proposed flags are accepted: for a new model, and for a checkpoint that has saved the kinds of columns."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from edge_models import FORESTS, MEMORIES, matrix, program
+from lists import OF_RELEASE
 from refused import refused
 from streamsvm import edge
 from streamsvm.core.steps import neighbours as learner_neighbours
@@ -188,7 +189,7 @@ def forest_twin(step, row):
 @pytest.mark.parametrize("name", FORESTS)
 def test_forests_equal_their_naive_twin(name):
     original = program(name)
-    X = np.nan_to_num(matrix(original).astype(np.float64), posinf=1e38, neginf=-1e38)
+    X = np.nan_to_num(matrix(original).astype(np.float64), posinf=1e38, neginf=-1e38)[:: 1 if OF_RELEASE else 3]
     step = original.steps[1]
     assert check_step(step, X.shape[1]) == step.options["labels"]
     np.testing.assert_allclose(evaluate_step(step, X), [forest_twin(step, row) for row in X.tolist()], rtol=1e-6, atol=1e-9)

@@ -17,6 +17,7 @@ import mutated_files
 import mutated_runs
 from checkpoints import learned
 from crafted import put_together, repacked, taken_apart
+from lists import OF_RELEASE
 from refused import raises
 from saved import dumps, loads
 from streamsvm import BSGDClassifier, load, save
@@ -146,26 +147,26 @@ def test_crafted_files_do_not_change_the_process(tmp_path):
 
 
 def count_outcomes(module):
-    """Return the number of outcomes of each kind for 120 mutated files of a script."""
-    script = Path(module.__file__)
-    command = [sys.executable, script, "120", "0"]
+    """Return the share of outcomes of each kind for mutated files of a script: 60, and for a release 120."""
+    script, n = Path(module.__file__), 120 if OF_RELEASE else 60
+    command = [sys.executable, script, str(n), "0"]
     done = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.args}: {done.stdout}{done.stderr}"
-    return json.loads(done.stdout)["fates"]
+    return {name: count / n for name, count in json.loads(done.stdout)["fates"].items()}
 
 
 @pytest.mark.thorough
 def test_mutated_models_do_not_crash():
     fates = count_outcomes(mutated_files)
-    assert fates["refused"] > 60
-    assert fates["used"] > 20
+    assert fates["refused"] > 60 / 120
+    assert fates["used"] > 20 / 120
 
 
 @pytest.mark.thorough
 def test_mutated_checkpoints_do_not_crash():
     fates = count_outcomes(mutated_runs)
     assert len(fates) == 2
-    assert min(fates.values()) > 4
+    assert min(fates.values()) > 4 / 120
 
 
 def test_circular_references_are_restored():

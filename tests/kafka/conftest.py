@@ -88,9 +88,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A real broker that was started here, for all workers of this run: to start it costs more than most tests."""
-    base = tmp_path_factory.getbasetemp()
-    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with broker_or_skip(lambda: shared_broker(folder / "kafka")) as started:
+    with broker_or_skip(lambda: shared_broker(tmp_path_factory)) as started:
         yield started
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from kafka import KafkaAdminClient
 
-from kafka_broker import broker_or_skip, each_library, running_broker
+from kafka_broker import broker_or_skip, each_library, shared_broker
 from loops import delayed_loop, make_model, prediction
 from patience import until
 from streamsvm import BSGDClassifier
@@ -42,7 +42,7 @@ SECONDS = 2.5
 @pytest.fixture(scope="module")
 def creating(tmp_path_factory):
     """The address of a broker that creates topics on request."""
-    with broker_or_skip(lambda: running_broker(tmp_path_factory.mktemp("kafka"), "true")) as broker:
+    with broker_or_skip(lambda: shared_broker(tmp_path_factory, "true")) as broker:
         yield broker.plaintext
 
 

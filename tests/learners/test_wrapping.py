@@ -15,11 +15,19 @@ from saved import dumps, loads
 from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, table_model
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier, compute_threshold_costs
+from streamsvm.learners.keyed import KeyedClassifier, KeyedRegressor
 from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.stream.merging import merge_models
 
-KINDS = (CostSensitiveClassifier, TunedThresholdClassifier, ConformalClassifier, ConformalRegressor)
+KINDS = (
+    CostSensitiveClassifier,
+    TunedThresholdClassifier,
+    ConformalClassifier,
+    ConformalRegressor,
+    KeyedClassifier,
+    KeyedRegressor,
+)
 WRAPPERS = [(kind, parameters) for kind in KINDS for parameters in kind._unit_test_params()]
 
 

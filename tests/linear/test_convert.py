@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numba import config
 from sklearn.datasets import load_svmlight_file
 
+from lists import OF_RELEASE
 from refused import refused
 from streamsvm.linear import BlockFile, write_blocks
 from streamsvm.linear.convert import parse_libsvm
@@ -26,7 +27,7 @@ NUMBER = st.one_of(
 )
 
 
-@settings(max_examples=30 if config.DISABLE_JIT else 300)
+@settings(max_examples=300 if OF_RELEASE else 30 if config.DISABLE_JIT else 100)
 @given(NUMBER, NUMBER)
 def test_numbers_are_parsed_as_python_does(label, value):
     block = parse_libsvm(f"{label} 3:{value}\n".encode(), 1, "rows", 0)

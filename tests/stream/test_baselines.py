@@ -134,7 +134,7 @@ def test_commands_show_the_baseline_of_the_window(tmp_path, call, regression):
 
 
 def test_a_window_of_one_row_has_no_previous_label():
-    window = CountedWindow(metrics.Accuracy(), 3)
+    window = CountedWindow(metrics.Accuracy, 3)
     window.update_many(["a"], ["a"], {("a", "a"): 1})
     assert window.n_repeats == 0
     window.update_many(["a", "b"], ["a", "a"], {("a", "a"): 1, ("b", "a"): 1})

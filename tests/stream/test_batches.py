@@ -233,7 +233,7 @@ def test_a_loop_with_batches_gives_the_results_of_a_loop_over_rows(tmp_path, as_
     assert min(sum(refused.values()), unlabelled, empty) > 0 or rows is not MIXED["rows"]
 
 
-NAMED = "dropped:drop,city:category,code:category"
+NAMED, KEYED = "dropped:drop,city:category,code:category", "dropped:drop,city:key,code:category"
 WRONG = [1e39, "inf", "text", "2024-13-01", "1_0", True, "x" * 1100, "-0.5", "", None]
 
 
@@ -262,10 +262,10 @@ def people(regression):
         (
             "csv",
             True,
-            {"missing": ["NA", "-999"], "columns": f"{NAMED},since:date", "cycles": ["day", "year"], "max_values": 3},
+            {"missing": ["NA", "-999"], "columns": f"{KEYED},since:date", "cycles": ["day", "year"], "max_values": 3},
             {},
         ),
-        ("jsonl", False, {"missing": ["NA", "-999"], "columns": f"{NAMED},since:date", "cycles": "week", "max_values": 3}, {}),
+        ("jsonl", False, {"missing": ["NA", "-999"], "columns": f"{KEYED},since:date", "cycles": "week", "max_values": 3}, {}),
         (
             "jsonl",
             True,

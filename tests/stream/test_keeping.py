@@ -194,6 +194,9 @@ def test_values_that_refuse_their_row(value):
         RowError, match=r"column 'a' is .* cannot be passed through|passthrough columns have more than 65,536 characters"
     ):
         to_json_columns(["a"], [[value]])
+
+
+def test_deeply_nested_values_refuse_their_row():
     nested = []
     for _ in range(100_000):
         nested = [nested]

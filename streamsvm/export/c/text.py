@@ -223,8 +223,9 @@ def write_c_files(folder: Path, stem: str, name: str, header: str, source: str) 
 
 #: The comment of the function ``NAME_name`` in the header.
 NAME_COMMENT = """\
-/* The number x[place] of a name, text in UTF-8: 0 if the model does not know it, or if x[place] is of no names. Give text as the
-   model learned it: without blanks around it, whole numbers without a point, true and false in small letters. */"""
+/* The number x[place] of a name, text in UTF-8: 0 if the model does not know it, or if x[place] is of no names; of an unknown
+   key, the number of all unknown ones. Give text as the model learned it: without blanks around it, whole numbers without a
+   point, true and false in small letters. An empty text is a missing name: 0. */"""
 
 
 def has_target_encodings(program: Program) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm.files.messages import shorten, suggest_name
 from streamsvm.stream.endpoints import Position, Source, StreamError
-from streamsvm.stream.schema.codes import ID_NAME
+from streamsvm.stream.schema.codes import ID_NAME, are_group_ids
 from streamsvm.stream.schema.column_inference import (
     MIN_ROWS_TO_JUDGE,
     InferredColumn,
@@ -82,10 +82,11 @@ def infer_columns(
     with sample.open_rows(label=label, **options) as source:
         open_later = partial(sample.open_later_parts, label=label, **options) if sample.open_later_parts else None
         date_columns = {name for name, kind in kinds.items() if kind.kind == DATE}
-        rows, date_formats, labels, has_gaps = _examine_rows(source, label, {label, *date_columns}, open_later)
+        rows, tables, date_formats, labels, has_gaps = _examine_rows(source, label, {label, *date_columns}, open_later)
         names = [*source.columns, *(str(name) for row in rows for name in row), *kinds]
     columns = _infer_all(rows, names, label, () if regression else labels, table, regression, rows_may_fail, date_formats)
     columns = _limit_texts(columns, sum(kind.kind == TEXT for kind in kinds.values()))
+    columns = [column if column.name in kinds else _suggest_group(column, tables) for column in columns]
     if sample.format == "csv":
         _warn_of_header(sample.name, columns, rows)
     are_classes = not regression and all(column.note != TARGET_NOTE for column in columns)
@@ -113,6 +114,22 @@ def _limit_texts(columns: Sequence[InferredColumn], n_declared: int) -> list[Inf
         else column
         for column in columns
     ]
+
+
+def _suggest_group(column: InferredColumn, tables: Sequence[Table]) -> InferredColumn:
+    """Return the column, with the suggestion to read its numbers as categories if they look like ids of groups of rows, judged by
+    their labels in ``tables``. A column for which options are required or suggested is returned as it is.
+    """
+    parts = [(values, table.y) for table in tables if (values := table.get_column(column.name)) is not None and table.y]
+    numbers = np.concatenate([[], *(to_float_prefix(values)[0] for values, _ in parts)])
+    labels = [y for _, ys in parts for y in ys]
+    is_plain = column.kind == "number" and not (column.required_options or column.suggested_options or column.alternative)
+    if not (is_plain and len(numbers) == len(labels) and are_group_ids(column.name, numbers, labels)):
+        return column
+    category, number = make_kind_option(column.name, CATEGORY), make_kind_option(column.name, NUMBER)
+    examples = format_most_common(numbers[np.isfinite(numbers)].tolist())
+    column = column._replace(values=examples, suggested_options=category, alternative=number)
+    return add_note(column, "looks like an id of a group")
 
 
 def _note_thousands(columns: list[InferredColumn], rows: Sequence[Mapping[Any, Any]], open_rows: Callable[..., Source]) -> None:
@@ -169,21 +186,24 @@ def _has_gaps(chunk: Chunk, table: Table) -> bool:
 
 def _examine_rows(
     source: Source, label: str | None, excluded: Collection[str | None], open_later: Callable[[Position], Iterator[Source]] | None
-) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]], list[Any], bool]:
-    """Read the first million cells of a source. Returns a list of some of its rows, each a dict that includes the label, the
-    possible formats of each column of ambiguous dates, the labels of all rows that were read, and whether one of these lacks a
-    number. ``excluded`` columns are not checked for dates. ``open_later``, if any, yields sources of later parts of a long file.
+) -> tuple[list[Mapping[Any, Any]], list[Table], dict[Any, list[str | None]], list[Any], bool]:
+    """Read the first million cells of a source. Returns a list of some of its rows, each a dict that includes the label, tables
+    of its first and its last rows, the possible formats of each column of ambiguous dates, the labels of all rows that were read,
+    and whether one of these lacks a number. ``excluded`` columns are not checked for dates. ``open_later``, if any, yields
+    sources of later parts of a long file.
 
     The rows are the first ones, a few of each later chunk, and the first rows with a text in a column. Date formats are narrowed
     down by the dates in all chunks.
     """
     rows: list[Mapping[Any, Any]] = []
+    tables: list[Table] = []
     labels: list[Any] = []
     has_gaps = False
     date_formats: dict[Any, list[str | None]] | None = None
     n_text_chunks: Counter[Hashable] = Counter()  # number of chunks with texts, by column
     for chunk in _read_chunks(source, rows, open_later):
         table = chunk.table(())
+        tables = tables if table is None else [*tables[:2], *tables[2:][-1:], table]  # the first two and the last two
         labels += (row.y for row in map(chunk.row, range(len(chunk))) if isinstance(row, Row)) if table is None else table.y or ()
         has_gaps = has_gaps or table is None or _has_gaps(chunk, table)
         n_first = min(len(chunk), SAMPLE_ROWS - len(rows))
@@ -194,7 +214,7 @@ def _examine_rows(
             date_formats = _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats
             if table is not None:
                 _narrow_formats(date_formats, table)
-    return rows, _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats, labels, has_gaps
+    return rows, tables, _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats, labels, has_gaps
 
 
 def _read_chunks(source: Source, rows: list[Any], open_later: Callable[[Position], Iterator[Source]] | None) -> Iterator[Chunk]:

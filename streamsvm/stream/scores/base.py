@@ -82,6 +82,8 @@ class Score(Resumable):
     """Whether at least one row was added to this metric."""
     table: list[list[Any]] | None = None
     """The cells of this metric, as a list of rows, if it is a table such as a confusion matrix; None if it is a number."""
+    key_score: Score | None = None
+    """The same metric of a baseline, which predicts the previous label or target of the same key; None if it has no baseline."""
 
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
         """Update the metric with the true labels ``ys`` of some rows and their predictions. ``predicted`` has the predicted

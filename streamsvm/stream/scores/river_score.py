@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
 from collections import Counter, deque
@@ -156,8 +157,8 @@ class RiverScore(Score):
     Raises ValueError if the metric is not for ``regression`` or not for classification, whichever is needed, or is not a number.
     """
 
-    _saved_attributes = ("metric", "windowed", "_rows_to_reset", "_n_repeats", "_n_followers")
-    _newer_attributes = frozenset({"_n_repeats", "_n_followers"})
+    _saved_attributes = ("metric", "windowed", "_rows_to_reset", "_n_repeats", "_n_followers", "key_score")
+    _newer_attributes = frozenset({"_n_repeats", "_n_followers", "key_score"})
 
     def __init__(self, metric: Any, window: int, positive: Hashable = None, regression: bool = False) -> None:
         if isinstance(metric, type):
@@ -185,11 +186,8 @@ class RiverScore(Score):
         )
         try:
             metric.get()
-            windowed = (
-                CountedWindow(kind(**parameters), window)
-                if self._is_matrix_metric
-                else _make_rolling_metric(kind, window, parameters)
-            )
+            make_window: Any = CountedWindow if self._is_matrix_metric else utils.Rolling
+            windowed = make_window(kind, window_size=window, **parameters)
         except (NotImplementedError, TypeError):
             raise ValueError(f"{self.name} does not give one number over any window of rows; {_HINTS[regression]}") from None
         self.metric: Any = metric
@@ -201,14 +199,18 @@ class RiverScore(Score):
         self._targets: deque[float] = deque(maxlen=window)  # of the rows in the window of a regression
         self._n_repeats = self._n_followers = 0  # rows with the label of the row before, and rows with a row before
         self.uses_predicted_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
+        self.key_score: Score | None = copy.deepcopy(self) if self.uses_predicted_labels else None
 
     def __repr__(self) -> str:
         return self._repr
 
     def resume(self, state: Any) -> None:
-        matrix = getattr(state.get("metric"), "cm", None) if isinstance(state, dict) else None
-        if self._is_matrix_metric and getattr(matrix, "__dict__", {}).keys() != vars(self.metric.cm).keys():
-            raise ValueError("the confusion matrix of a saved score is incomplete")
+        if self._is_matrix_metric:
+            matrix = copy.deepcopy(state["metric"].cm)
+            if vars(matrix).keys() != vars(self.metric.cm).keys():
+                raise ValueError("the confusion matrix of a saved score is incomplete")
+            # A crafted count may be no number: adding to it raises an error here, and not in the next row.
+            count_pairs(matrix, {(y, label): 1 for y, row in matrix.data.items() for label in row}, 1)
         super().resume(state)
         if self._regression:
             self._targets.extend(y for (y, _), _ in self.windowed.window)
@@ -218,7 +220,10 @@ class RiverScore(Score):
             return state
         for arguments, _ in state["windowed"].window:
             self.windowed.update(*arguments)
-        return state | {"windowed": self.windowed, "rows_to_reset": self._rows_to_reset}
+        state = state | {"windowed": self.windowed, "rows_to_reset": self._rows_to_reset}
+        if self.key_score is not None and "key_score" in state:
+            state["key_score"] = self.key_score.resize_window(state["key_score"])
+        return state
 
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
         if not self.uses_predicted_labels:
@@ -247,19 +252,12 @@ class RiverScore(Score):
             self.metric.update(y, prediction)
             self.windowed.update(y, prediction)
             if self._regression:
-                self._reset_when_due()
-
-    def _reset_when_due(self) -> None:
-        """Count a row. After every ``window`` rows, recompute the windowed metric from the rows in its window, so that rounding
-        errors do not accumulate.
-        """
-        self._rows_to_reset -= 1
-        if self._rows_to_reset == 0:
-            self._rows_to_reset = self.window
-            window_rows = [arguments for arguments, _ in self.windowed.window]
-            self.windowed = _make_rolling_metric(type(self.metric), self.window, self.metric._get_params())
-            for arguments in window_rows:
-                self.windowed.update(*arguments)
+                self._rows_to_reset -= 1
+                if self._rows_to_reset == 0:  # recompute the windowed metric, so that rounding errors do not accumulate
+                    self._rows_to_reset, rows = self.window, self.windowed.window
+                    self.windowed = utils.Rolling(type(self.metric), window_size=self.window, **self.metric._get_params())
+                    for arguments, _ in rows:
+                        self.windowed.update(*arguments)
 
     @property
     def has_rows(self) -> bool:  # type: ignore[override]
@@ -299,11 +297,6 @@ class RiverScore(Score):
         return ((name, _get_value(baseline)),)
 
 
-def _make_rolling_metric(kind: Any, window: int, parameters: Mapping[str, Any]) -> Any:
-    """Return a river metric of the class ``kind`` over the last ``window`` rows, with its constructor's parameters."""
-    return utils.Rolling(kind, window_size=window, **parameters)
-
-
 def _get_value(metric: Any) -> float:
     """Return the current value of a river metric as a float; NaN if it is undefined."""
     try:
@@ -314,24 +307,24 @@ def _get_value(metric: Any) -> float:
 
 
 class CountedWindow(Resumable):
-    """A windowed metric whose state is only a confusion matrix ``cm``, as by river's ``utils.Rolling``.
+    """A windowed metric of the class ``kind`` whose state is only a confusion matrix ``cm``, as by river's ``utils.Rolling``.
 
     The labels of the window are in two queues: unlike a queue of pairs, they cost Python's garbage collector no time.
 
     >>> from river import metrics
-    >>> windowed = CountedWindow(metrics.Accuracy(), size=2)
+    >>> windowed = CountedWindow(metrics.Accuracy, window_size=2)
     >>> _ = windowed.update_many([1], [0], {(1, 0): 1})
     >>> _ = windowed.update_many([1, 0], [1, 0], {(1, 1): 1, (0, 0): 1})
     >>> windowed
     Accuracy: 100.00%
     """
 
-    def __init__(self, metric: Any, size: int) -> None:
-        self._metric, self._size = metric, size
+    def __init__(self, kind: Any, window_size: int, **parameters: Any) -> None:
+        self._metric, self._size = kind(**parameters), window_size
         self.n_repeats: int = 0
         """`count_repeats` of the labels in the window."""
-        self._ys: deque[Any] = deque(maxlen=size)
-        self._predicted: deque[Any] = deque(maxlen=size)
+        self._ys: deque[Any] = deque(maxlen=window_size)
+        self._predicted: deque[Any] = deque(maxlen=window_size)
 
     def __repr__(self) -> str:
         return repr(self._metric)

@@ -201,6 +201,7 @@ class ScoreSet:
         #: Whether a metric distinguishes a positive label: then labels must be checked before they are scored.
         self.is_binary: bool = binary_score is not None
         self.labels: PositiveLabels = PositiveLabels("" if binary_score is None else binary_score.name, positive, multiclass)
+        self._key_baseline = f"the {'last target' if regression else 'previous label'} of the key"
         self._baselines = TargetBaselines() if any(type(score.metric) in BASELINE_METRICS for score in self.scores) else None
         probability_scores = [score for score in self.scores if not score.uses_predicted_labels]
         #: Name of a metric that needs probabilities, or "".
@@ -271,6 +272,16 @@ class ScoreSet:
         for score in scores:
             score.update_many(ys, labels if score.uses_predicted_labels else probabilities)
 
+    def update_keys(self, ys: Sequence[Any], labels: Sequence[Any], key_labels: Sequence[Any]) -> None:
+        """Update the baseline of keys with rows that `update_many` gets, too: their true labels ``ys``, predicted ``labels``, and
+        ``key_labels``, the previous labels or targets of their keys (empty without keys). Rows for which one of the three is None
+        are skipped.
+        """
+        predicted = [None if y is None or label is None else last for y, label, last in zip(ys, labels, key_labels, strict=False)]
+        for score in self.scores if predicted else ():
+            if score.key_score is not None:
+                score.key_score.update_many(ys, predicted)
+
     @property
     def state(self) -> dict[str, Any]:
         """The state of all metrics and baselines as a dict, for a checkpoint."""
@@ -329,6 +340,8 @@ class ScoreSet:
             baselines = self._baselines.compute_values(score.metric)
         else:
             baselines = score.compute_baselines(is_windowed)
+        if (key_score := score.key_score) is not None and key_score.has_rows:
+            baselines += ((self._key_baseline, key_score.windowed_value if is_windowed else key_score.value),)
         is_bigger_better = getattr(score.metric, "bigger_is_better", False)  # metrics without it have a single baseline
         finite = [pair for pair in baselines if math.isfinite(pair[1])]
         return tuple(sorted(finite, key=_VALUE, reverse=is_bigger_better) if len(finite) > 1 else finite)

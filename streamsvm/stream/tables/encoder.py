@@ -196,6 +196,20 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         """
         return self._state
 
+    def find_key_labels(self, features: Mapping[Hashable, Any]) -> list[Any]:
+        """Return the last label or target of the first key before each row, from the encoded ``features``: numbers of one row, or
+        arrays [rows], by name. For an unknown key, it is the most frequent label or the mean; for a missing one, None. Empty
+        without keys, or before there are two labels.
+        """
+        names = [] if (encoding := self.target_encoding) is None else encoding.make_names((), self.keys[:1])
+        if encoding is None or not names or names[0] not in features:
+            return []
+        memories = np.array([features[name] for name in names]).reshape(len(names), -1)
+        last, recent = np.split(memories[:-1], 2)
+        scores = encoding.split_scores((last + 0.5 * recent - 0.75).T)  # of two labels, the sign decides
+        labels = last[0] if encoding.is_regression else np.array([*scores], object)[np.argmax([*scores.values()], axis=0)]
+        return np.where(memories.any(axis=0), labels, np.array(None)).tolist()
+
     @property
     def target_encoding(self) -> TargetEncoding | None:
         """The learned target encoding of the categories. None if other categories are hashed (``buckets``), or if there are no

@@ -1,0 +1,374 @@
+"""Small models per key: beside a learner per key, in batches, evicted and stored, refused, saved, merged and explained."""
+
+import copy
+import math
+import pickle
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from numba import config
+from river import linear_model
+
+from naive_keyed import NaiveKeys
+from refused import raises, refused
+from saved import dumps, loads
+from streamsvm import BSCAClassifier, BSCARegressor, SVMClassifier
+from streamsvm.learners.keyed import KeyedClassifier, KeyedRegressor
+from streamsvm.learners.keyed_models import MAX_FEATURES, KeyModels
+
+N = 80 if config.DISABLE_JIT else 500
+KINDS = {"two": 2, "three": 3, "numbers": 0}
+
+
+def rows(n, classes, seed=0, keys=7):
+    """Rows with a new feature and a new label midway, missing keys, and rows that equal the one before except for the key."""
+    rng = np.random.default_rng(seed)
+    slopes, values = rng.normal(size=(keys, 3)), np.zeros(3)
+    for i in range(n):
+        key = int(rng.integers(keys))
+        values = values if i % 5 == 0 else rng.normal(size=3).round(2)
+        x = dict(zip("abc", values.tolist(), strict=True))
+        if i > n // 2:
+            x["d"] = float(rng.normal())
+        if i % 13 == 0:
+            del x["b"]
+        x["device"] = key if i % 11 else None
+        number = float(slopes[key] @ values)
+        middle = "middle" if i > n // 3 or abs(number) < 0.7 else "low"
+        y = (
+            number
+            if classes == 0
+            else number > 0
+            if classes == 2
+            else "low"
+            if number < -0.7
+            else "high"
+            if number > 0.7
+            else middle
+        )
+        yield x, y, float(rng.choice([1.0, 1.0, 0.0, 2.5]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_equal_a_learner_per_key(kind):
+    models = KeyModels("device", KINDS[kind] == 0, 100, None)
+    naive, compared = NaiveKeys(KINDS[kind] == 0), 0
+    for x, y, w in rows(N, KINDS[kind]):
+        predictions, expected = models.process_row(x, y, w), naive.process(x, y, w)
+        if predictions:  # empty before the second label
+            compared += 1
+            assert list(predictions.values()) == pytest.approx(expected, abs=1e-9)
+    assert compared > 0.9 * N
+    assert models.n_keys == 7
+    first = models.labels.seen[:1]
+    second = next(label for _, label, _ in rows(N, KINDS[kind]) if [label] != first)
+    names = {"two": [second], "three": ["middle", "low", "high"], "numbers": [""]}[kind]
+    kinds = ["linear", "bayes"][: 1 + (kind != "numbers")]
+    expected = [f"device own {model} {name}".strip() for model in kinds for name in names]
+    assert sorted(predictions) == sorted([*expected, "device~rows"])
+
+
+def regressor(**parameters):
+    model = BSCARegressor(20, seed=0)
+    model.expect_scaled_targets()
+    return KeyedRegressor(model, "device", **parameters)
+
+
+MADE = {
+    "two": lambda **of: KeyedClassifier(BSCAClassifier(20, seed=0), "device", **of),
+    "three": lambda **of: KeyedClassifier(BSCAClassifier(20, seed=0), "device", **of),
+    "numbers": regressor,
+}
+
+
+@pytest.mark.parametrize("parameters", [{}, {"max_keys": 4}, {"max_keys": 5, "idle": 12}], ids=["all", "four", "idle"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_equal_row_by_row(kind, parameters):
+    one, many, rng = MADE[kind](**parameters), MADE[kind](**parameters), np.random.default_rng(1)
+    data, start, n_together = list(rows(2 * N, KINDS[kind])), 0, 0
+    predictions, together = [], []
+    for x, y, w in data:
+        predictions.append(one.predict_one(x))
+        one.learn_one(x, y, w=w)
+    while start < len(data):
+        part = data[start : start + int(rng.integers(1, 40))]
+        X = np.array([[np.nan if (value := x.get(name)) is None else value for name in (*"abcd", "device")] for x, _, _ in part])
+        X[:, :4] = np.nan_to_num(X[:, :4])
+        names = [*"abcd", "device"] if start > N + 1 else [*"abc", "device"]
+        columns = [*range(4), 4] if start > N + 1 else [0, 1, 2, 4]
+        weights = np.array([w for _, _, w in part])
+        results = None
+        if start > N + 1 or not any("d" in x for x, _, _ in part):
+            ys = [y if w > 0.0 or rng.random() < 0.5 else None for _, y, w in part]
+            results = many.predict_then_learn(X[:, columns], names, ys, False, weights)
+        if results is None:
+            for x, y, w in part:
+                together.append(many.predict_one(x))
+                many.learn_one(x, y, w=w)
+        else:
+            n_together += len(part)
+            together += results[0]
+        start += len(part)
+    assert n_together > N
+    assert together == predictions
+    assert dumps(many) == dumps(one)
+    assert many.key_models.n_keys == one.key_models.n_keys == min(parameters.get("max_keys", 7), 7)
+
+
+def test_the_key_with_the_oldest_last_row_is_forgotten():
+    model, recent, rng = MADE["two"](max_keys=60), OrderedDict(), np.random.default_rng(0)
+    for i in range(4 * N):
+        key = f"k{int(rng.exponential(40))}"
+        x = {"a": float(rng.normal()), "device": key}
+        model.learn_one(x, x["a"] > 0)
+        recent[key] = recent.pop(key, 0) + 1
+        if len(recent) > 60:
+            recent.popitem(last=False)
+        if i % 20 == 0:
+            rows_of = model.key_models.process_row({**x, "device": next(iter(recent))}).get("device~rows")
+            assert rows_of in (None, pytest.approx(math.log(1 + recent[next(iter(recent))])))
+    assert set(model.key_models._slots) == set(recent)
+
+
+def test_memory_is_bounded_for_keys_that_never_repeat():
+    model = MADE["numbers"](max_keys=100)
+    model.learn_one({"a": 1.0, "device": -1}, 0.5)
+    X = np.column_stack([np.random.default_rng(0).normal(size=20 * N), np.arange(20 * N)])
+    sizes = set()
+    for start in range(0, len(X), 100):
+        model.predict_then_learn(X[start : start + 100], ["a", "device"], X[start : start + 100, 0].tolist(), False)
+        sizes.add(model.nbytes)
+    assert (model.key_models.n_keys, len(sizes)) == (100, 1)
+
+
+def test_an_idle_key_starts_again():
+    model = MADE["numbers"](idle=5)
+    for i in range(20):
+        model.learn_one({"a": i % 3, "device": "a"}, float(i % 3))
+    for i in range(6):
+        assert model.key_models.process_row({"a": 1.0, "device": "a"})["device~rows"] == pytest.approx(math.log(21))
+        model.learn_one({"a": i % 3, "device": "b"}, float(i % 3))
+    assert model.key_models.process_row({"a": 1.0, "device": "a"})["device~rows"] == 0.0
+    model.learn_one({"a": 1.0, "device": "a"}, 1.0)
+    assert model.key_models.process_row({"a": 1.0, "device": "a"})["device~rows"] == pytest.approx(math.log(2))
+
+
+class DictStore(dict):
+    """Blocks in memory."""
+
+    def read(self, keys):
+        return {key: self[key] for key in keys if key in self}
+
+    def write(self, blocks):
+        self.update(blocks)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evicted_keys_continue_from_the_store(kind):
+    """Also a key that was stored with fewer features and labels, and in a run that resumes from a state without blocks."""
+    large, small, data = MADE[kind](), MADE[kind](max_keys=2), list(rows(N, KINDS[kind]))
+    small.key_models.store = DictStore()
+    for i, (x, y, w) in enumerate(data):
+        assert small.predict_one(x) == large.predict_one(x)
+        small.learn_one(x, y, w=w)
+        large.learn_one(x, y, w=w)
+        if i == 3 * N // 4:
+            small.key_models.store.write(small.key_models.list_changed())
+            small.key_models.mark_saved()
+            assert not list(small.key_models.list_changed())
+            small.key_models.omits_blocks = True
+            resumed = loads(dumps(small))
+            assert resumed.key_models.n_keys == 0
+            resumed.key_models.store = DictStore(small.key_models.store)
+            small = resumed
+    assert small.key_models.n_keys == 2
+    small.key_models.store.write(small.key_models.list_changed())
+    blocks = {key: large.key_models._blocks[slot].tobytes() for key, slot in large.key_models._slots.items()}
+    assert {key: small.key_models._parse_blocks(block, 1).tobytes() for key, block in small.key_models.store.items()} == blocks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refused_row_leaves_no_trace(kind, monkeypatch):
+    model = MADE[kind](max_keys=5)
+    for x, y, w in rows(N // 2, KINDS[kind]):
+        model.learn_one(x, y, w=w)
+    x, new_y = {"a": 1.0, "b": 0.5, "c": 0.0, "device": 3}, 1.5 if kind == "numbers" else "new" if kind == "three" else y
+    refused("finite", model.learn_one, {**x, "b": math.nan, "e": 1.0}, new_y)
+    refused("the key \\[1\\] is not a text", model.learn_one, {**x, "device": [1]}, y)
+    refused("the key 'aaa", model.learn_one, {**x, "device": "a" * 2000}, y)
+    refused("missing|finite|number", model.learn_one, {**x, "e": 1.0, "device": 99}, None)
+    refused("mapping", model.learn_one, [1.0], y)
+    names, X = [*"abc", "device"], np.random.default_rng(0).normal(size=(12, 4)).round()
+    before = pickle.dumps(model)
+    for answer in (None, KeyboardInterrupt, ValueError):
+
+        def refuse(*_, answer=answer, **__):
+            if answer is not None:
+                raise answer
+            return answer
+
+        wrapped = type(model._wrapped_model)
+        with monkeypatch.context() as patch:
+            patch.setattr(wrapped, "learn_one", refuse)
+            patch.setattr(wrapped, "predict_then_learn", refuse)
+            for call in (
+                lambda: model.predict_then_learn(X, names, [y] * 12, False),
+                *((lambda: model.learn_one({**x, "e": 1.0, "device": 77}, new_y),) if answer else ()),
+            ):
+                if answer is None:
+                    assert call() is None
+                else:
+                    with pytest.raises(answer):
+                        call()
+        assert pickle.dumps(model) == before
+    for bad in (np.full_like(X, np.inf), X[:, :3]):
+        assert model.predict_then_learn(bad, names[: bad.shape[1]], [y] * 12, False) is None
+    assert pickle.dumps(model) == before
+    model.check_one(x, y)
+    model.predict_one({**x, "f": 1.0})
+    assert pickle.dumps(model) == before
+    learn, n = wrapped.predict_then_learn, model.key_models.n_learned
+
+    def learn_and_interrupt(*rows, **parameters):
+        learn(*rows, **parameters)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wrapped, "predict_then_learn", learn_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.predict_then_learn(np.column_stack([X[:, :3], np.zeros(12), X[:, 3]]), [*"abcd", "device"], [y] * 12, False)
+    assert model.key_models.n_learned == n + 12  # both have learned the rows
+
+
+def test_more_features_and_labels_than_the_maximum():
+    model, rng = KeyedClassifier(SVMClassifier("low", seed=0), "device"), np.random.default_rng(0)
+    for i in range(60):
+        x = dict(enumerate(rng.normal(size=MAX_FEATURES + 4).tolist()))
+        model.learn_one({**x, "device": i % 3}, f"label {i % 11}")
+    assert (len(model.key_models.features), len(model.key_models.labels.seen), len(model.labels)) == (MAX_FEATURES, 8, 11)
+    assert 0 < model.key_models.n_learned < 60
+    X = np.column_stack([rng.normal(size=(9, MAX_FEATURES + 4)), np.arange(9) % 3])
+    predictions = model.predict_then_learn(X, [*x, "device"], [f"label {i}" for i in range(9)], False)[0]
+    assert len(predictions) == 9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_models_continue_identically(kind):
+    model, data = MADE[kind](max_keys=6), list(rows(N, KINDS[kind]))
+    for x, y, w in data[: N // 2]:
+        model.learn_one(x, y, w=w)
+    loaded, unpickled, copied = loads(dumps(model)), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)
+    for x, y, w in data[N // 2 :]:
+        assert loaded.predict_one(x) == unpickled.predict_one(x) == copied.predict_one(x) == model.predict_one(x)
+        for learner in (model, loaded, unpickled, copied):
+            learner.learn_one(x, y, w=w)
+    assert dumps(model) == dumps(loaded) == dumps(unpickled) == dumps(copied)
+    model.mutate({"max_keys": 3})
+    assert (model.key_models.n_keys, model.max_keys) == (3, 3)
+    assert set(model.key_models._slots) <= set(loaded.key_models._slots)
+    refused("cannot change after construction", model.mutate, {"key": "b"})
+
+
+def test_corrupt_states_are_refused():
+    model = MADE["three"]()
+    for x, y, w in rows(N, 3):
+        model.learn_one(x, y, w=w)
+    state, good = model.__getstate__(), model.__getstate__()["key_models"]
+    KeyedClassifier.__new__(KeyedClassifier).__setstate__(state)
+    dtype, n, shared = model.key_models._start.dtype, len(good["keys"]), good["shared"]
+    changes = [("shared", value) for value in (np.full_like(shared, np.nan), np.full_like(shared, -1.0), shared[1:], [1.0])]
+    changes += [("blocks", value) for value in (b"", good["blocks"][:-8], good["blocks"][: -len(good["blocks"]) // n], bytes(99))]
+    changes += [
+        ("keys", value) for value in (good["keys"][:-1], [*good["keys"][:-1], good["keys"][0]], [*good["keys"][:-1], None])
+    ]
+    changes += [("features", ["a"]), ("labels", ["low"]), ("n_learned", -1), ("n_learned", 5)]
+    for field, value in [
+        *(("rows", 0.0), ("rows", math.nan), ("last_row", 1e9), ("last_row", 0.0), ("columns", 8.0), ("outputs", 2.0)),
+        *(("linear", math.inf), ("covariance", -1.0), ("counts", -1.0), ("means", 1e200), ("squares", -1.0)),
+    ]:
+        blocks = np.frombuffer(bytearray(good["blocks"]), dtype)
+        blocks[field][2] = value
+        changes.append(("blocks", blocks.tobytes()))
+    for name, value in changes:
+        corrupt = {**state, "key_models": {**good, name: value}}
+        raises("saved|snapshot|n_learned", KeyedClassifier.__new__(KeyedClassifier).__setstate__, corrupt)
+
+
+def test_merged_models_have_the_keys_of_all():
+    parts = [MADE["two"]() for _ in range(2)]
+    for number, model in enumerate(parts):
+        for x, y, _ in rows(N, 2, seed=number, keys=4 + 3 * number):
+            x = dict(reversed(x.items())) if number else x
+            model.learn_one({"z" * number or "a": 0.0, **x}, y if number else not y)
+    kept = copy.deepcopy(parts)
+    parts[0].merge_with(parts[1])
+    merged = parts[0].key_models
+    assert merged.n_keys == 7
+    assert merged.n_learned == sum(part.key_models.n_learned for part in kept)
+    x = {"a": 0.3, "b": -1.0, "c": 0.5, "d": 0.1}
+    for key in range(7):
+        rows_of = [part.key_models.process_row({**x, "device": key})["device~rows"] for part in kept]
+        assert merged.process_row({**x, "device": key})["device~rows"] == max(rows_of)
+    assert pickle.dumps(pickle.loads(pickle.dumps(parts[0]))) == pickle.dumps(parts[0])
+    refused("different costs or metrics, or keys", parts[0].merge_with, KeyedClassifier(BSCAClassifier(20, seed=0), "other"))
+    refused("cannot be merged", KeyedClassifier(linear_model.LogisticRegression(), "device").merge_with)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 0])
+def test_merged_blocks_predict_alike(classes):
+    """With columns and labels in another order."""
+    models = [KeyModels("device", classes == 0, 10, None) for _ in range(2)]
+    data = [(x, y if classes == 0 else str(y), w) for x, y, w in rows(N, classes) if x["device"] is not None]
+    for x, y, w in data:
+        models[0].process_row(x, y, w)
+    models[1].features.find_columns(["c", "d"], True)
+    for label in models[0].labels.seen[::-1][: classes - 1]:
+        models[1].labels.encode(label)
+    models[1]._grow()
+    models[1].merge_with(models[0])
+    assert models[1].features.names != models[0].features.names
+    expected, predictions = (model.process_row(data[-1][0]) for model in models)
+    if classes == 2:
+        assert models[0].labels.seen[::-1] == models[1].labels.seen
+        expected, predictions = ([*values.values()][:2] for values in (expected, predictions))
+        assert predictions == pytest.approx([-value for value in expected], abs=0.1)  # the first rows had a single label
+    else:
+        assert models[0].labels.seen[0] != models[1].labels.seen[0] if classes else True
+        assert predictions == pytest.approx(expected, abs=1e-9)
+
+
+def test_contributions_of_the_models_count_for_the_key():
+    for make, label in ((MADE["two"], True), (MADE["numbers"], None)):
+        model = make()
+        for x, y, _ in rows(N, 2 if label else 0):
+            model.learn_one(x, y)
+        x = {"a": 1.0, "b": 0.5, "c": -1.0, "device": 2}
+        explanation = model.explain_one(x)
+        assert set(explanation.contributions) == {"a", "b", "c", "d", "device"}
+        assert explanation.prediction == pytest.approx(model.predict_one(x))
+        assert explanation.values["device"] == 2
+        assert explanation.contributions["device"] != 0.0
+        grouped = model.explain_one(x, {"a": 0.0}, {"a": "first", "device": "which"})
+        assert set(grouped.contributions) == {"first", "b", "c", "d", "which"}
+        assert any(model.examples_one(x, 2).nearest.values())
+        assert set(model.feature_names) == {*"abcd", "device"}
+
+
+def test_parameters_are_validated():
+    raises("must be a river classifier", KeyedClassifier, BSCARegressor(), "device")
+    raises("key must be the name of a field", KeyedClassifier, BSCAClassifier(), 3)
+    raises("max_keys", KeyedClassifier, BSCAClassifier(), "device", max_keys=0)
+    raises("idle", KeyedClassifier, BSCAClassifier(), "device", idle=0)
+    raises(
+        "predict_then_learn",
+        lambda: KeyedClassifier(linear_model.LogisticRegression(), "a").predict_then_learn,
+        error=AttributeError,
+    )
+
+
+def test_equal_numbers_are_the_same_key():
+    model = MADE["two"]()
+    for key in (1, 1.0, True, np.int64(1), np.float64(1.0), np.bool_(True), "1", 2.5, math.nan, None, math.inf):
+        model.learn_one({"a": 1.0, "device": key}, True)
+    assert list(model.key_models._slots) == [1, "1", 2.5]
+    assert model.key_models.n_learned == 8
