@@ -61,7 +61,10 @@ class KeyCounts(base.Classifier):
         if (store := BLOCK_STORE.get()) is None:
             stored = {} if self.table is None else {key: block for key, _, block in self.table.read_recent(self.max_keys)}
             return state | {"blocks": [*(stored | self.blocks).items()][-self.max_keys :]}
-        self.table = store.attach(self.table)
+        table = store.attach(self.table)
+        if table is not self.table:
+            self.changed = {*self.blocks}
+        self.table = table
         self.table.write(self.list_changed([*self.blocks]), self.oldest)
         self.changed.clear()
         return state | {"table": self.table.number}

@@ -144,6 +144,11 @@ class _Keyed(ModelWrapper):
         for key in ("device", "empty_server_form_handler", "ordinal_date"):  # the second and third are in river's data sets
             yield from ({**parameters, "key": key} for parameters in super()._unit_test_params())  # type: ignore[misc]
 
+    def _copy_with(self, parameters: dict[str, Any]) -> Any:
+        changed = super()._copy_with(parameters)
+        changed.key_models.share_store(self.key_models)
+        return changed
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "key_models": self.key_models.get_state()}
 

@@ -18,6 +18,7 @@ from streamsvm.core.compiling.common import expect_component
 from streamsvm.core.memory.block import LARGEST, LINE, allocate_block, choose_columns
 from streamsvm.core.memory.features import LONGEST_NAME, FeatureSpace
 from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS, check_moments, pool_moments
+from streamsvm.core.saved import BLOCK_STORE
 from streamsvm.core.steps.keyed import N_COLUMNS, N_OUTPUTS, WEIGHTS, predict_then_learn_keys
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.labels import Labels, TooManyLabelsError
@@ -73,18 +74,15 @@ class KeyModels:
         #: The name of the field of a row with its key.
         self.key: str = key
         self._is_regression, self._max_keys, self._idle = is_regression, max_keys, idle
-        #: The place of evicted keys, with a method ``read(keys)``, which returns blocks (bytes) by key, and ``write(pairs)`` of a
-        #: key and its block; None if they are forgotten.
+        #: The `KeyTable` of evicted keys, beside the checkpoints of a run in a folder; None if they are forgotten.
         self.store: Any = None
-        #: Whether saved states leave out keys and their blocks, because they are in the store.
-        self.omits_blocks: bool = False
         self.features: FeatureSpace = FeatureSpace(MAX_FEATURES, "ignore", np.float64)
         self.labels: Labels = Labels(MAX_LABELS)
         #: The number of rows that the models have learned, of all keys.
         self.n_learned: int = 0
         self._n_saved = 0
         self._slots: dict[Key, int] = {}  # the least recently used key comes first
-        self._leaving: dict[Key, bytes] = {}  # evicted blocks that are not in the store yet
+        self._leaving: dict[Key, np.void] = {}  # evicted blocks that are not in the store yet
         self._log: list[Any] | None = None  # what `_note_blocks` has noted of the current rows
         self._start = _make_start(2, 1, int(not is_regression))
         self._shared = np.zeros((3, N_MOMENTS + N_FIRST))
@@ -186,7 +184,7 @@ class KeyModels:
                     if self.store is not None:
                         stored[evicted] = self._blocks[[slot]]
                         if stored[evicted]["last_row"] > self._n_saved:
-                            self._leaving[evicted] = stored[evicted].tobytes()
+                            self._leaving[evicted] = stored[evicted][0]
                 self._note_blocks(slot, key, evicted)
                 self._blocks[slot], self._slots[key] = stored.pop(key, self._start)[0], slot
             if key is not None and slot is not None:
@@ -241,7 +239,7 @@ class KeyModels:
         if self.store is None:
             return {}
         if self._leaving:
-            self.store.write(self._leaving.items())
+            self._write_blocks(self._leaving)
             self._leaving = {}
         absent = [key for key in dict.fromkeys(keys) if key is not None and key not in self._slots]
         return {key: self._parse_blocks(block, 1) for key, block in self.store.read(absent).items()} if absent else {}
@@ -277,26 +275,48 @@ class KeyModels:
         """The size of the models in bytes, without the names of keys. It grows with the number of keys, up to ``max_keys``."""
         return self.n_keys * self._start.nbytes + self._shared.nbytes
 
-    def list_changed(self) -> Iterator[tuple[Key, bytes]]:
-        """Return the keys in memory that have learned a row since `mark_saved`, with their blocks."""
-        yield from self._leaving.items()
-        yield from ((k, self._blocks[i].tobytes()) for k, i in self._slots.items() if self._blocks["last_row"][i] > self._n_saved)
+    def _write_blocks(self, blocks: Mapping[Key, np.void]) -> None:
+        """Write ``blocks`` by key into the store."""
+        rows = ((key, int(block["last_row"]), block.tobytes()) for key, block in blocks.items())
+        self.store.write(rows, 0 if self._idle is None else self.n_learned - self._idle)
 
-    def mark_saved(self) -> None:
-        """Note that all blocks are in the store."""
-        self._n_saved, self._leaving = self.n_learned, {}
+    def _list_blocks(self, since: int | None = None) -> dict[Key, np.void]:
+        """Return the blocks that have learned a row after row ``since``, by key. By default, return up to ``max_keys`` blocks, in
+        the order of their last rows, also of keys in the store.
+        """
+        keys, slots = list(self._slots), np.array(list(self._slots.values()), np.int64)
+        indices = np.flatnonzero(self._blocks["last_row"][slots] > (since or 0))
+        blocks = {**self._leaving, **dict(zip([keys[i] for i in indices], self._blocks[slots[indices]], strict=True))}
+        if since is not None:
+            return blocks
+        stored = () if self.store is None else self.store.read_recent(self._max_keys)
+        blocks = {key: self._parse_blocks(data, 1)[0] for key, _, data in stored} | blocks
+        return dict(sorted(blocks.items(), key=lambda item: item[1]["last_row"])[-self._max_keys :])
+
+    def share_store(self, other: KeyModels) -> None:
+        """Continue with the store of ``other``, of which these models are a copy."""
+        if other.store is not None:
+            self.store, self._n_saved, self._leaving = other.store, other._n_saved, other._list_blocks(other._n_saved)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the saved state of the models, as plain values and arrays. Keys are in the order of their last rows."""
-        slots = np.array([] if self.omits_blocks else list(self._slots.values()), np.int64)
-        order, keys = np.argsort(self._blocks["last_row"][slots]), list(self._slots)
+        """Return the saved state of the models, as plain values and arrays. Keys are in the order of their last rows. While a
+        checkpoint is written into a folder, write changed blocks into its store instead.
+        """
+        if (store := BLOCK_STORE.get()) is None:
+            blocks = self._list_blocks()
+            state = {"keys": [*blocks], "blocks": np.array([*blocks.values()], self._start.dtype).tobytes()}
+        else:
+            table = store.attach(self.store)
+            blocks = self._list_blocks(self._n_saved if table is self.store else None)
+            self.store, self._n_saved = table, 0  # if writing fails, blocks are written again
+            self._write_blocks(blocks)
+            self._n_saved, self._leaving, state = self.n_learned, {}, {"table": table.number}
         return {
             "features": self.features.names,
             "labels": self.labels.seen,
             "n_learned": self.n_learned,
             "shared": self._shared.copy(),
-            "keys": [keys[i] for i in order.tolist()],
-            "blocks": self._blocks[slots[order]].tobytes(),
+            **state,
         }
 
     def restore_state(self, state: Mapping[str, Any]) -> None:
@@ -305,8 +325,12 @@ class KeyModels:
         self.labels.restore_labels(state["labels"])
         self.n_learned = self._n_saved = validate_count("n_learned", state["n_learned"])
         self._grow()
-        shared, keys = state["shared"], [parse_key(key) for key in state["keys"]]
-        blocks = self._parse_blocks(state["blocks"], len(keys))
+        if "table" in state:
+            if (store := BLOCK_STORE.get()) is None:
+                raise ValueError("the models of keys are in a file beside the checkpoint: load it from its folder")
+            self.store = store.open(state["table"])
+        shared, keys = state["shared"], [parse_key(key) for key in state.get("keys", ())]
+        blocks = self._parse_blocks(state.get("blocks", b""), len(keys))
         last_rows = np.array([0.0, *blocks["last_row"], self.n_learned + 0.5])
         is_array = isinstance(shared, np.ndarray) and shared.dtype == np.float64 and shared.shape == self._shared.shape
         is_valid = is_array and (np.abs(shared) <= LARGEST).all() and (np.diff(last_rows) > 0.0).all()
@@ -337,8 +361,9 @@ class KeyModels:
         for part in parts:
             columns = merged.features.find_columns(part.features.names, False)
             outputs = np.array([merged.labels.seen.index(label) for label in part.labels.seen] or [0])
-            blocks = _convert_blocks(part._blocks[list(part._slots.values())], merged._start, columns, outputs)
-            for key, block in zip(part._slots, blocks, strict=True):
+            own = part._list_blocks()
+            blocks = _convert_blocks(np.array([*own.values()], part._start.dtype), merged._start, columns, outputs)
+            for key, block in zip(own, blocks, strict=True):
                 if key not in newest or block["rows"] > newest[key]["rows"]:
                     newest[key] = block
             statistics = part._shared[[*np.flatnonzero(columns >= 0), -1]]
@@ -349,7 +374,7 @@ class KeyModels:
         blocks = np.array([newest[key] for key in keys], merged._start.dtype)
         blocks["last_row"] = merged.n_learned - np.arange(len(keys))[::-1]  # distinct
         merged._set_blocks(keys, blocks)
-        self.__dict__.update({**merged.__dict__, "store": self.store})
+        self.__dict__.update(merged.__dict__)
 
 
 def parse_key(value: Any) -> Key | None:

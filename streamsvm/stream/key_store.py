@@ -140,13 +140,11 @@ class KeyStore:
         return KeyTable(self, self._opened, number)
 
     def attach(self, table: KeyTable | None) -> KeyTable:
-        """Return ``table`` if it is of this store, else a new table with its blocks, or without any if it is None."""
+        """Return ``table`` if it is of this store, else a new table."""
         if table is None or table.store is not self:
             snapshot, self._n_attached = self.current or Snapshot(), self._n_attached + 1
             with self.connect(snapshot):  # so that its version is known
-                pass
-            old, table = table, KeyTable(self, snapshot, (snapshot.version << 20) + self._n_attached)
-            table.write(() if old is None else old.read_recent(-1))
+                table = KeyTable(self, snapshot, (snapshot.version << 20) + self._n_attached)
         return table
 
     def commit(self, checksum: str) -> None:

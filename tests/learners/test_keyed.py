@@ -14,6 +14,8 @@ from naive_keyed import NaiveKeys
 from refused import raises, refused
 from saved import dumps, loads
 from streamsvm import BSCAClassifier, BSCARegressor, SVMClassifier
+from streamsvm.core.saved import BLOCK_STORE
+from streamsvm.files.container import ModelFileError
 from streamsvm.learners.keyed import KeyedClassifier, KeyedRegressor
 from streamsvm.learners.keyed_models import MAX_FEATURES, KeyModels
 
@@ -155,37 +157,63 @@ def test_an_idle_key_starts_again():
 
 
 class DictStore(dict):
-    """Blocks in memory."""
+    """A store, and a table, of blocks in memory."""
+
+    number = 7
 
     def read(self, keys):
-        return {key: self[key] for key in keys if key in self}
+        return {key: self[key][1] for key in keys if key in self}
 
-    def write(self, blocks):
-        self.update(blocks)
+    def read_recent(self, limit):
+        rows = sorted(((key, *row) for key, row in self.items()), key=lambda row: -row[1])
+        return iter(rows if limit < 0 else rows[:limit])
+
+    def write(self, blocks, oldest=0):
+        self.update({key: (last_row, block) for key, last_row, block in blocks if last_row >= oldest})
+
+    def attach(self, table):
+        assert table in (None, self)
+        return self
+
+    def open(self, number):
+        assert number == self.number
+        return self
+
+    def call(self, function, *arguments):
+        """Call a function while a checkpoint of this store is written or read."""
+        token = BLOCK_STORE.set(self)
+        try:
+            return function(*arguments)
+        finally:
+            BLOCK_STORE.reset(token)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_evicted_keys_continue_from_the_store(kind):
-    """Also a key that was stored with fewer features and labels, and in a run that resumes from a state without blocks."""
-    large, small, data = MADE[kind](), MADE[kind](max_keys=2), list(rows(N, KINDS[kind]))
-    small.key_models.store = DictStore()
+    """Also a key that was stored with fewer features and labels, in a copy with other parameters, and in a run that resumes."""
+    large, small, data, store = MADE[kind](), MADE[kind](max_keys=2), list(rows(N, KINDS[kind])), DictStore()
+    store.call(dumps, small)
     for i, (x, y, w) in enumerate(data):
         assert small.predict_one(x) == large.predict_one(x)
         small.learn_one(x, y, w=w)
         large.learn_one(x, y, w=w)
-        if i == 3 * N // 4:
-            small.key_models.store.write(small.key_models.list_changed())
-            small.key_models.mark_saved()
-            assert not list(small.key_models.list_changed())
-            small.key_models.omits_blocks = True
-            resumed = loads(dumps(small))
-            assert resumed.key_models.n_keys == 0
-            resumed.key_models.store = DictStore(small.key_models.store)
-            small = resumed
+        if i == N // 4:
+            small.mutate({"max_keys": 3})
+        elif i == N // 2:
+            small.mutate({"max_keys": 2})
+        elif i == 3 * N // 4:
+            saved, others = store.call(dumps, small), {**store}
+            small = store.call(loads, saved)
+            assert (small.key_models.n_keys, {**store}) == (0, others)
+            raises("beside the checkpoint", loads, saved, error=ModelFileError)
     assert small.key_models.n_keys == 2
-    small.key_models.store.write(small.key_models.list_changed())
     blocks = {key: large.key_models._blocks[slot].tobytes() for key, slot in large.key_models._slots.items()}
-    assert {key: small.key_models._parse_blocks(block, 1).tobytes() for key, block in small.key_models.store.items()} == blocks
+    for model in (pickle.loads(pickle.dumps(small)), copy.deepcopy(small)):  # the last keys
+        models = model.key_models
+        assert {models._blocks[slot].tobytes() for slot in models._slots.values()} == {*[*blocks.values()][-2:]}
+        assert models.store is None
+    store.call(dumps, small)
+    assert {key: small.key_models._parse_blocks(block, 1).tobytes() for key, (_, block) in store.items()} == blocks
 
 
 @pytest.mark.parametrize("kind", KINDS)

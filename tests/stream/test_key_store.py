@@ -187,19 +187,6 @@ def test_copies_have_the_latest_keys_in_memory(folder, model, copy_model):
         assert copied.read_all() == {key: block for key, block in model.read_all().items() if key in range(5, 10)}
 
 
-def test_a_model_of_another_folder_takes_all_keys_along(folder, model, tmp_path):
-    with CheckpointFolder(tmp_path / "new", trusted=True) as new:
-        rows = [({"device": 3}, True)] * 20
-        start = load(folder.path, trusted=True)
-        loop = LearningLoop(IterableSource(rows), start, checkpoints=new)
-        loop.run()
-        expected = learn(KeyCounts(100), [*range(30), *range(10)])
-        for x, y in rows:
-            expected.learn_one(x, y)
-        assert loop.model.read_all() == load(new.path, trusted=True).read_all() == expected.read_all()
-    assert load(folder.path, trusted=True).read_all() == model.read_all()
-
-
 def test_a_copied_checkpoint_contains_the_latest_keys(folder, model, tmp_path, monkeypatch):
     monkeypatch.setattr(KeyCounts, "__module__", "streamsvm.learners.keyed")
     monkeypatch.setattr("streamsvm.files.codecs.OWN_CLASSES", {"KeyCounts": "streamsvm.learners.keyed"})
