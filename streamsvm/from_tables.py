@@ -13,6 +13,7 @@ from river import base
 from streamsvm.core.frames import to_columns
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_names, guess_label_column, short_repr, suggest_name
+from streamsvm.learners.keyed import KeyedClassifier, KeyedRegressor
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream import BadRow, Row, Source, StreamError, Table, WeightedLabel
 from streamsvm.stream.file_names import detect_format, format_source_name
@@ -33,6 +34,7 @@ def table_model(
     regression: bool | None = None,
     columns: str = "",
     key: str | Iterable[str] = (),
+    models_per_key: bool = False,
     missing: str | Iterable[str] = (),
     decimal: str | None = None,
     when_missing: str | None = None,
@@ -69,6 +71,9 @@ def table_model(
     key
         Name of the column, or of several, that tells which device, customer or shop a row is of, as ``keys`` of `TableEncoder`:
         the same as ``"device:key"`` in ``columns``.
+    models_per_key
+        Whether to wrap the learner in a `KeyedClassifier` or `KeyedRegressor`, which adds small models of each device. ``key`` is
+        then the name of one column.
     missing
         Missing-value markers, such as ``["NA", "-"]``.
     decimal
@@ -117,7 +122,7 @@ def table_model(
     if isinstance(data, TableSchema):
         if label not in (None, data.label) or regression not in (None, data.regression):
             raise ValueError(f"the schema is for the label {data.label!r}: give the data again for another one")
-        return _make_model(data.with_options(columns=kinds, **options), learner)
+        return _make_model(data.with_options(columns=kinds, **options), learner, models_per_key)
     options |= {"columns": kinds} if kinds else {}
     if problem := find_label_problem(kinds, label):
         raise ValueError(problem)
@@ -145,16 +150,16 @@ def table_model(
     schema = inferred.make_schema(sample.name, label, is_regression)
     if is_regression:
         schema.columns = [column._replace(kind="target") if column.kind == "label" else column for column in schema.columns]
-    return _make_model(schema, learner)
+    return _make_model(schema, learner, models_per_key)
 
 
 #: Name of the label in an inferred schema if it does not have one.
 _UNNAMED_LABEL = "the label"
 
 
-def _make_model(schema: TableSchema, learner: Any) -> TableModel:
+def _make_model(schema: TableSchema, learner: Any, models_per_key: bool) -> TableModel:
     """Return an untrained model for a table schema: an encoder and the ``learner`` (None: an SVM classifier, or an SVM regressor
-    if the schema's label is a number to predict).
+    if the schema's label is a number to predict), with small models of each key if ``models_per_key`` is True.
     """
     options = schema.encoder_options
     if schema.label is not None:
@@ -163,6 +168,10 @@ def _make_model(schema: TableSchema, learner: Any) -> TableModel:
     if learner is None:
         kind = SVMRegressor if schema.regression else SVMClassifier
         learner = kind(seed=0, max_features=encoder.compute_max_features(kind().max_features, len(schema.columns)))
+    if models_per_key:
+        if len(encoder.keys) != 1:
+            raise ValueError("models_per_key=True needs one column that is a key, such as key='device'")
+        learner = (KeyedRegressor if schema.regression else KeyedClassifier)(learner, encoder.keys[0])
     return TableModel(encoder, learner, schema=schema)
 
 

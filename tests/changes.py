@@ -69,7 +69,7 @@ CHANGES = {
         "scaling: 'auto' -> None. To continue with its model, leave --learner",
         "",
     ),
-    "costs": Change("", "--costs yes=5", "leave --learner, --scale, --bound, --threshold, --costs, --interval out", ""),
+    "costs": Change("", "--costs yes=5", "--bound, --threshold, --costs, --interval, --key-models out", ""),
     "another label": Change("", "--label a", "learned the column 'a', so it cannot be the label: leave --label out", "--label y"),
     "a weight": Change("", "--weight b", "not .b.: leave --weight out, for this column is a feature", ""),
     "the kind of a column": Change("", "--columns b:category", "contradicts the checkpoint.* Leave the flag out to keep", ""),

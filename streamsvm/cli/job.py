@@ -20,6 +20,7 @@ from streamsvm.cli.parsing import (
     DecisionFlags,
     ModelWrapper,
     make_drift,
+    make_key_wrapper,
     make_metrics,
     make_model,
     parse_classes,
@@ -41,7 +42,7 @@ from streamsvm.stream.tables.quantities import parse_duration_or_unit
 from streamsvm.stream.tables.table_schema import TableSchema
 
 #: Flags about the model, and all flags of `learn` that checkpoints save, with the types of their values.
-_MODEL_FLAGS = ("learner", "scale", "bound", "threshold", "costs", "interval")
+_MODEL_FLAGS = ("learner", "scale", "bound", "threshold", "costs", "interval", "key_models")
 _KEPT_FLAGS: dict[str, type] = dict.fromkeys((*_MODEL_FLAGS, "positive", "labels_are", "metric", "drift", "on_drift"), str)
 _KEPT_FLAGS |= {"bound": float, "interval": float, "window": int}
 
@@ -95,6 +96,7 @@ class StreamJob:
     costs: str | None = None
     positive: str | None = None
     interval: float | None = None
+    key_models: str | None = None
     checkpoint: Path | str | None = None
     checkpoint_every: Mapping[str, Any] = field(default_factory=dict)
     max_rows: int | None = None
@@ -318,7 +320,7 @@ class LearnJob(StreamJob):
     def _check_has_no_labels(self) -> None:
         """Raise a UsageError if a flag is about labels or their scores, which ``--learner anomaly`` does not use."""
         names = "label", "labels", "labels_are", "weight", "metric", "drift", "threshold", "costs", "positive", "interval"
-        if name := next((name for name in (*names, "regression") if getattr(self, name)), None):
+        if name := next((name for name in (*names, "key_models", "regression") if getattr(self, name)), None):
             column = f", and name the column in --columns {self.label}:drop" * (name == "label")
             flag = f"--{name.replace('_', '-')}" + f" {getattr(self, name)}" * (name != "regression")
             raise UsageError(f"{flag} is about labels, and --learner anomaly learns without them: leave it out{column}")
@@ -343,7 +345,8 @@ class LearnJob(StreamJob):
 
     @cached_property
     def _wrap_decision(self) -> ModelWrapper:
-        return self.decision.make_wrapper(self.text_format, self.regression, learns=True)
+        wrap_decision = self.decision.make_wrapper(self.text_format, self.regression, learns=True)
+        return wrap_decision if self.key_models is None else make_key_wrapper(self.key_models, self.regression, wrap_decision)
 
     def make_model(self, encoder: Mapping[str, Any], schema: TableSchema | None = None, max_features: int | None = None) -> Any:
         """Return a new model with the learner and scaling that this job's flags request. ``encoder`` are parameters of its

@@ -21,6 +21,7 @@ from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier, compute_threshold_costs, validate_costs
+from streamsvm.learners.keyed import KeyedClassifier, KeyedRegressor
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.one_class import OneClassBSGD
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
@@ -125,6 +126,8 @@ def make_model(
     if wrap_decision is not None:
         model = wrap_decision(model)
     if table is not None:
+        if (key := getattr(model, "key", None)) not in (None, *table.keys):
+            raise UsageError(f"--key-models {key}: the column must be a key: --columns {key}:key")
         return TableModel(table, model, schema=schema)
     return model if scaler is None else scaler | model
 
@@ -338,6 +341,23 @@ class DecisionFlags(NamedTuple):
             return model
 
         return apply_wrappers
+
+
+def make_key_wrapper(text: str, regression: bool, wrap_decision: ModelWrapper) -> ModelWrapper:
+    """Return a function that adds small models of each key to a model, and then applies ``wrap_decision``. ``text`` is the value
+    of ``--key-models``: the name of the key and settings, such as ``device,max_keys=100000``.
+    """
+    key, *settings = split_names(text)
+    with as_usage_error(f"--key-models {text}: "):
+        parameters = {name: int(number) for name, _, number in (setting.partition("=") for setting in settings)}
+        if not parameters.keys() <= {"max_keys", "idle"}:
+            raise ValueError("after the name of the key, it has max_keys=N and idle=N")
+
+    def wrap_model(model: Any) -> Any:
+        with as_usage_error(f"--key-models {text}: "):
+            return wrap_decision((KeyedRegressor if regression else KeyedClassifier)(model, key, **parameters))
+
+    return wrap_model
 
 
 def _make_threshold_wrapper(text: str, positive: Any, is_named: bool, learns: bool) -> ModelWrapper:

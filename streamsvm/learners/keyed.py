@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -27,6 +27,7 @@ class _Keyed(ModelWrapper):
     """The base of the wrappers with a small model per key."""
 
     _is_regression: ClassVar[bool]
+    _forwarded = ClassifierWrapper._forwarded
     _changeable = frozenset({"classifier", "regressor", "max_keys", "idle"})
 
     key: str
@@ -63,7 +64,15 @@ class _Keyed(ModelWrapper):
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
         predictions = self.key_models.process_row(x)
-        return {name: value for name, value in {**predictions, **x}.items() if name != self.key}
+        added = {name: predictions[name] for name in self._list_outputs(x)}
+        return {**added, **{name: value for name, value in x.items() if name != self.key}}
+
+    def _list_outputs(self, names: Container[Hashable]) -> dict[str, int]:
+        """Return the names and columns of the small models' predictions that are added to the features ``names`` of a row."""
+        outputs = dict(self.key_models.outputs)
+        if f"{self.key}~rows" in names:  # an encoder has counted the rows of the key
+            outputs.pop(f"{self.key} own rows", None)
+        return outputs
 
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
         """Learn the row ``x`` with the label or target ``y`` in the wrapped model, and in the small models of its key. A weight
@@ -103,7 +112,7 @@ class _Keyed(ModelWrapper):
             if (predictions := models.process_rows(X, names, y, weights)) is None:
                 return None
             features = {name: i for i, name in enumerate(names) if name != self.key}
-            added = {name: i for name, i in models.outputs.items() if name not in features}
+            added = self._list_outputs(features)
             matrix = np.hstack([X[:, [*features.values()]], predictions[:, [*added.values()]]])
             if (result := predict_wrapped(matrix, [*features, *added], y, probability, weights)) is None:
                 raise _RefusedBatchError
@@ -186,9 +195,9 @@ class KeyedClassifier(_Keyed, ClassifierWrapper):
     Notes
     -----
     The features that the small models add are ``device own linear yes`` (from -1 to 1), ``device own bayes yes`` (the logarithm
-    of a likelihood ratio) and ``device~rows``, the logarithm of 1 + the rows of the key. With three or more labels, the first two
-    are there for each label. They are 0 for a new key. Rows that have the feature ``device~rows`` already, because a
-    `TableEncoder` made it, keep theirs.
+    of a likelihood ratio) and ``device own rows``, the logarithm of 1 + the rows of the key, unless the rows have the feature
+    ``device~rows`` of a `TableEncoder`. With three or more labels, the first two are there for each label. They are 0 for a new
+    key.
 
     The small models learn the first 96 features (the linear one 24) and 8 labels, without the features that an encoder derives
     from the key, such as ``device=a7`` and ``device~last yes``. Rows are standardised by the means and deviations over all keys.

@@ -116,7 +116,7 @@ class KeyModels:
         if not self._is_regression and n <= 2:
             labels.pop(0, None)
         names = {f"{self.key} own {kind}{label}": i * n + k for i, kind in enumerate(kinds) for k, label in labels.items()}
-        return names and {**names, f"{self.key}~rows": len(kinds) * n}
+        return names and {**names, f"{self.key} own rows": len(kinds) * n}
 
     def _is_input(self, name: Hashable) -> bool:
         """Return whether the feature ``name`` is an input of the models: unless it is the key, or was derived from it."""

@@ -38,7 +38,7 @@ class ModelWrapper(Mutable):
         setattr(self, name, model)
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._forwarded:
+        if name in self._forwarded or name == "key":  # of small models of each key
             return getattr(self._wrapped_model, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

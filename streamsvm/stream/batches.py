@@ -81,7 +81,8 @@ def next_batch(
         return None
     first_gap, update_encoder = start, lambda: None
     if pipeline.encoder is None:
-        X, names, n_empty, first_gap = _feature_matrix(table, start, stop, known_features, learns)
+        key = getattr(pipeline.last_step, "key", None)
+        X, names, n_empty, first_gap = _feature_matrix(table, start, stop, known_features, learns, key)
     else:
         is_learned = np.array([label is not None for label in y[: stop - start]]) if learns else np.zeros(stop - start, bool)
         if weights is not None:
@@ -115,12 +116,12 @@ def _leading_targets(labels: list[Any]) -> list[Any]:
 
 
 def _feature_matrix(
-    table: Table, start: int, stop: int, known_features: Sequence[Hashable], learns: bool
+    table: Table, start: int, stop: int, known_features: Sequence[Hashable], learns: bool, key: Hashable
 ) -> tuple[np.ndarray, list[Hashable], int, int]:
     """Convert rows ``start`` to ``stop`` (exclusive) of a table to a float64 matrix [rows, features] of ``known_features``, with
-    0 for missing values. Return the matrix, its feature names, its number of rows without any value, and the index of the first
-    row without one of the values (else ``start``). The matrix ends before the first invalid row and, if the model ``learns``,
-    before the first row with a new feature.
+    0 for missing values, but NaN for a missing ``key``. Return the matrix, its feature names, its number of rows without any
+    value, and the index of the first row without one of the values (else ``start``). The matrix ends before the first invalid row
+    and, if the model ``learns``, before the first row with a new feature.
     """
     known_names, names, columns = set(known_features), [], []
     for name, column in zip(table.names, table.columns, strict=True):
@@ -144,7 +145,7 @@ def _feature_matrix(
     n_empty = first_gap = 0
     if n and (missing.any() or not columns):
         n_empty, first_gap = int(missing[:n].all(axis=1).sum()), int(missing[:n].any(axis=1).argmax())
-        X[missing] = 0.0
+        X[missing & np.array([name != key for name in names], bool)] = 0.0
     return X[:n], names, n_empty, start + first_gap
 
 

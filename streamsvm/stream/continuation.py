@@ -45,7 +45,8 @@ def adopt_parameters(place: Path | str, checkpoint: Checkpoint, requested: str |
             raise ValueError(f"what it has learned depends on parameters that differ: {', '.join(differences.conflicts)}")
         checkpoint.model.mutate(differences.new_params)
     except ValueError as error:
-        hint = "To continue with its model, leave --learner, --scale, --bound, --threshold, --costs, --interval out (model=None)"
+        flags = "--learner, --scale, --bound, --threshold, --costs, --interval, --key-models"
+        hint = f"To continue with its model, leave {flags} out (model=None)"
         raise CheckpointError(f"{place} holds a model with other parameters: {error}. {hint}") from None
     for text in differences.changes:
         report_change(place, "model", text)

@@ -77,6 +77,9 @@ OF_LEARN = [
     (["--costs", "a=0"], "the cost of 'a' must be a number above 0"),
     (["--costs", "a=2", "--regression"], "--costs is about labels"),
     (["--interval", "1"], "must be a number between 0 and 1"),
+    (["--columns", "a:key", "--key-models", "a,rows=3"], "it has max_keys=N and idle=N"),
+    (["--columns", "a:key", "--key-models", "a,idle=0"], "--key-models a,idle=0: idle must be an integer at least 1"),
+    (["--columns", "a:key", "--key-models", "a,idle=x"], "--key-models a,idle=x: "),
     (["--columns", ":drop"], "a name is empty"),
     (["--columns", "a:drop,*:drop"], "nothing is left to learn from"),
     (["--columns", "a:drop,y:category"], "y is the label"),
@@ -107,6 +110,8 @@ def test_words_that_are_read_later(rows, call):
     call("grow", status=2, says="invalid choice")
     done = call("learn", rows, "--label", "y", "--columns", "a:date", "--cycles", "moon", status=2)
     assert "--cycles must be of day, week, year" in done.last
+    done = call("learn", rows, "--label", "y", "--columns", "a:category", "--key-models", "a", status=2)
+    assert "--key-models a: the column must be a key: --columns a:key" in done.last
 
 
 def test_names_with_commas():

@@ -18,7 +18,7 @@ FACTORS = {
     "to": ("", "--to out.csv --passthrough id", "--to out.csv --rotate 1KB", "--to out.jsonl --rotate DAY"),
     "letters": ("--on-error skip", "--on-error bad.jsonl", "--on-error bad.jsonl --rotate 1KB"),
     "learner": ("bsgd,budget=20", "bsca,budget=20", "linear"),
-    "answers": ("", "--interval .9", "--threshold F1 --positive yes", "--costs yes=3,no=1"),
+    "answers": ("", "--interval .9", "--threshold F1 --positive yes", "--costs yes=3,no=1", "--key-models c,max_keys=2"),
     "scores": ("", "--metric LogLoss --window 30", "--drift ADWIN", "--drift PageHinkley(threshold=1) --on-drift reset"),
     "weight": ("w:drop", "--weight w"),
 }
@@ -66,7 +66,8 @@ def test_a_run_continues_as_if_it_had_not_stopped(case, tmp_path, monkeypatch):
     outputs = [*case["to"].split(), *case["letters"].split()]
     weight = ["--weight", "w"] if case["weight"] == "--weight w" else []
     first = ["--label", "y", "--learner", case["learner"], *case["answers"].split(), *case["scores"].split(), *weight]
-    first += ["--columns", "id:drop,c:category" + ",w:drop" * (not weight), "--checkpoint-every", 40]
+    kind = "key" if "--key-models" in case["answers"] else "category"
+    first += ["--columns", f"id:drop,c:{kind}" + ",w:drop" * (not weight), "--checkpoint-every", 40]
     days = (1, 2) if case["way"] in ("next file", "warm start") else (1,)
     results = []
     for place in ("whole", "parts"):

@@ -6,6 +6,7 @@ import pickle
 from collections import OrderedDict
 
 import numpy as np
+import pandas
 import pytest
 from numba import config
 from river import linear_model
@@ -13,11 +14,15 @@ from river import linear_model
 from naive_keyed import NaiveKeys
 from refused import raises, refused
 from saved import dumps, loads
-from streamsvm import BSCAClassifier, BSCARegressor, SVMClassifier
+from streamsvm import BSCAClassifier, BSCARegressor, SVMClassifier, table_model
 from streamsvm.core.saved import BLOCK_STORE
+from streamsvm.edge.step import ExportError
+from streamsvm.export.convert import make_program
 from streamsvm.files.container import ModelFileError
+from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.keyed import KeyedClassifier, KeyedRegressor
 from streamsvm.learners.keyed_models import MAX_FEATURES, KeyModels
+from streamsvm.stream.tables import TableEncoder
 
 N = 80 if config.DISABLE_JIT else 500
 KINDS = {"two": 2, "three": 3, "numbers": 0}
@@ -68,7 +73,7 @@ def test_models_equal_a_learner_per_key(kind):
     names = {"two": [second], "three": ["middle", "low", "high"], "numbers": [""]}[kind]
     kinds = ["linear", "bayes"][: 1 + (kind != "numbers")]
     expected = [f"device own {model} {name}".strip() for model in kinds for name in names]
-    assert sorted(predictions) == sorted([*expected, "device~rows"])
+    assert sorted(predictions) == sorted([*expected, "device own rows"])
 
 
 def regressor(**parameters):
@@ -128,7 +133,7 @@ def test_the_key_with_the_oldest_last_row_is_forgotten():
         if len(recent) > 60:
             recent.popitem(last=False)
         if i % 20 == 0:
-            rows_of = model.key_models.process_row({**x, "device": next(iter(recent))}).get("device~rows")
+            rows_of = model.key_models.process_row({**x, "device": next(iter(recent))}).get("device own rows")
             assert rows_of in (None, pytest.approx(math.log(1 + recent[next(iter(recent))])))
     assert set(model.key_models._slots) == set(recent)
 
@@ -149,11 +154,11 @@ def test_an_idle_key_starts_again():
     for i in range(20):
         model.learn_one({"a": i % 3, "device": "a"}, float(i % 3))
     for i in range(6):
-        assert model.key_models.process_row({"a": 1.0, "device": "a"})["device~rows"] == pytest.approx(math.log(21))
+        assert model.key_models.process_row({"a": 1.0, "device": "a"})["device own rows"] == pytest.approx(math.log(21))
         model.learn_one({"a": i % 3, "device": "b"}, float(i % 3))
-    assert model.key_models.process_row({"a": 1.0, "device": "a"})["device~rows"] == 0.0
+    assert model.key_models.process_row({"a": 1.0, "device": "a"})["device own rows"] == 0.0
     model.learn_one({"a": 1.0, "device": "a"}, 1.0)
-    assert model.key_models.process_row({"a": 1.0, "device": "a"})["device~rows"] == pytest.approx(math.log(2))
+    assert model.key_models.process_row({"a": 1.0, "device": "a"})["device own rows"] == pytest.approx(math.log(2))
 
 
 class DictStore(dict):
@@ -335,8 +340,8 @@ def test_merged_models_have_the_keys_of_all():
     assert merged.n_learned == sum(part.key_models.n_learned for part in kept)
     x = {"a": 0.3, "b": -1.0, "c": 0.5, "d": 0.1}
     for key in range(7):
-        rows_of = [part.key_models.process_row({**x, "device": key})["device~rows"] for part in kept]
-        assert merged.process_row({**x, "device": key})["device~rows"] == max(rows_of)
+        rows_of = [part.key_models.process_row({**x, "device": key})["device own rows"] for part in kept]
+        assert merged.process_row({**x, "device": key})["device own rows"] == max(rows_of)
     assert pickle.dumps(pickle.loads(pickle.dumps(parts[0]))) == pickle.dumps(parts[0])
     refused("different costs or metrics, or keys", parts[0].merge_with, KeyedClassifier(BSCAClassifier(20, seed=0), "other"))
     refused("cannot be merged", KeyedClassifier(linear_model.LogisticRegression(), "device").merge_with)
@@ -380,6 +385,42 @@ def test_contributions_of_the_models_count_for_the_key():
         assert set(grouped.contributions) == {"first", "b", "c", "d", "which"}
         assert any(model.examples_one(x, 2).nearest.values())
         assert set(model.feature_names) == {*"abcd", "device"}
+
+
+def devices(n):
+    """Rows of a table: devices differ in their normal temperature; some are not named."""
+    rng = np.random.default_rng(0)
+    normal = rng.normal(scale=2.0, size=10)
+    for i in range(n):
+        device, temperature = int(rng.integers(10)), float(rng.normal())
+        name = f"d{device}" if i % 17 else None
+        yield {"device": name, "t": temperature + normal[device], "y": "high" if temperature > 0.0 else "low"}
+
+
+def test_tables_pass_their_key():
+    table = pandas.DataFrame(devices(300 if config.DISABLE_JIT else 1200))
+    model = table_model(table, "y", learner=BSCAClassifier(30, seed=0), key="device", models_per_key=True)
+    plain = table_model(table, "y", learner=BSCAClassifier(30, seed=0), key="device")
+    costs = TableEncoder(keys="device") | CostSensitiveClassifier(
+        KeyedClassifier(BSCAClassifier(30, seed=0), "device"), {"low": 1.0}
+    )
+    rows_of_table = table.drop(columns="y").astype(object).where(table.notna(), None)
+    for learned in (model, plain):
+        learned.learn_many(table)
+    for x, y in zip(rows_of_table.to_dict("records"), table["y"], strict=True):
+        costs.learn_one(x, y)
+    keys, others = (learned._last_step for learned in (model, costs))
+    assert keys.key_models.get_state() | {"shared": 0} == others.classifier.key_models.get_state() | {"shared": 0}
+    assert (keys.key_models.n_keys, keys.key_models.features.names) == (10, ["t"])
+    loaded = loads(dumps(model))
+    assert list(loaded.predict_many(table)) == [loaded.predict_one(x) for x in rows_of_table.to_dict("records")]
+    if not config.DISABLE_JIT:
+        assert model.score(table) > plain.score(table) + 0.1
+    explanation = loaded.explain_one(rows_of_table.to_dict("records")[3])
+    assert set(explanation.contributions) == {"device", "t"}
+    assert explanation.values["device"].startswith("d")
+    raises("a program has no small models of keys", make_program, model, error=ExportError)
+    raises("needs one column that is a key", table_model, table, "y", models_per_key=True)
 
 
 def test_parameters_are_validated():

@@ -16,6 +16,7 @@ from chunks import InChunks, write_rows
 from saved import dumps
 from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor, KernelRLSClassifier, SVMClassifier
 from streamsvm.learners import KernelPerceptron
+from streamsvm.learners.keyed import KeyedClassifier, KeyedRegressor
 from streamsvm.learners.scaling import ScalingEstimator
 from streamsvm.stream import (
     CheckpointFolder,
@@ -189,6 +190,13 @@ def run_results(folder, source, make, **options):
 THREE = [Row(float32(x), y) for x, y in synth.Waveform(seed=1).take(N)]
 TARGETS = rows_of(regression=True)
 MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
+#: Rows of devices, a number that some rows lack; with values that are refused, new features and missing labels.
+OF_KEYS = {
+    **MIXED,
+    "rows": [
+        Row({("device" if n == 3 else str(n)): round(v) if n == 3 else v for n, v in x.items()}, y) for x, y in MIXED["rows"]
+    ],
+}
 
 
 @pytest.mark.parametrize(
@@ -212,6 +220,10 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
         *(
             (False, lambda: BSGDClassifier(20, seed=0, max_classes=2), {**MIXED, "metric": lambda names=names: names})
             for names in (["Accuracy", "AveragePrecision", "BrierScore", "ConfusionMatrix"], "CrossEntropy")
+        ),
+        *(
+            (as_table, lambda: KeyedClassifier(BSGDClassifier(20, seed=0), "device", 5), {**OF_KEYS, "metric": metrics.LogLoss})
+            for as_table in (False, True)
         ),
         *(
             (False, lambda model=model: model(20, seed=0), {"rows": TARGETS, "window": 40, "metric": metrics.MAE})
@@ -285,6 +297,8 @@ def test_an_encoder_encodes_batches_as_it_encodes_rows(tmp_path, regression, suf
 
     def model():
         learner = (BSGDRegressor if regression else BSGDClassifier)(20, seed=0)
+        if KEYED in encoder_options["columns"]:
+            learner = (KeyedRegressor if regression else KeyedClassifier)(learner, "city", max_keys=4)
         return TableEncoder(**encoder_options) | learner
 
     def opened():

@@ -401,6 +401,8 @@ class _BatchEncoding:
             self.target_keys[name] = keys[codes]
         if name in state.keys and column.keys[codes].any():
             self.recalled_keys[name] = column.keys[codes]
+        if name == state.key_feature:
+            self.columns.append((name, np.where(column.keys == 0, np.nan, column.keys)[codes]))
 
     def _add_indicator(self, feature: Hashable) -> int:
         """Return the index that a 0-1 feature has among those of this batch. A feature that is not there yet is added."""

@@ -109,6 +109,8 @@ class ColumnState:
         self._max_values = max_values
         #: The categorical columns whose memory is a feature, too.
         self.keys: frozenset[Hashable] = frozenset(parser.keys)
+        #: The column among them whose key, a number, is passed to the learner, because it has small models of each key.
+        self.key_feature: Hashable = None
         #: Number of values and running mean of each learned numeric or date column.
         self.means: dict[Hashable, tuple[int, float]] = {}
         #: First and last date of each learned column of dates, in seconds since 1970. Models of older versions have no ranges.

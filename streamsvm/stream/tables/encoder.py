@@ -227,7 +227,7 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         """
         features_per_column = self._state.max_values + (MAX_LABELS if self.buckets is None else self.buckets)
         n_derived = len(self.categories) * features_per_column + 2 * sum(map(len, self._state.cycles.values()))
-        n_derived += len(self._parser.columns_of_kind(TEXT)) * (1 + 4 * MAX_TEXT_LABELS) + len(self.keys) * (1 + 2 * MAX_LABELS)
+        n_derived += len(self._parser.columns_of_kind(TEXT)) * (1 + 4 * MAX_TEXT_LABELS) + len(self.keys) * (1 + 4 * MAX_LABELS)
         return max(default, n_columns) * (2 if self.when_missing == "indicator" else 1) + n_derived
 
     @property
@@ -317,10 +317,16 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
                 keys[name] = category.key
             if name in self._state.keys:
                 recalled[name] = category.key
+            if name == self._state.key_feature:
+                features[name] = float(category.key)
         if (keys or recalled) and target_encoding is not None and target_encoding.suffixes:
             encodings = target_encoding.encode_row(list(keys.values()), list(recalled.values())).tolist()
             features.update(zip(target_encoding.make_names(keys, recalled), encodings, strict=True))
         features.update(row.memory)
+
+    def pass_key(self, column: str) -> None:
+        """Pass the key of the rows in a ``column`` to the learner, as a number and under the name of the column."""
+        self._key_feature = self._state.key_feature = column
 
     def get_memory(self, x: Mapping[Any, Any]) -> dict[Hashable, Any]:
         """Return the features of a row with the memory of its keys, by name: a part of those that `transform_one` returns."""
@@ -466,6 +472,8 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         if type(state["_scaler"]) is not type(self._scaler):
             raise ValueError(f"the table encoder is corrupt: its learned scaler is {short_repr(state['_scaler'])}")
         self._scaler = state["_scaler"]  # this one is reset
+        if "_key_feature" in state:
+            self.pass_key(state["_key_feature"])
         self._state.restore_attributes({name: state[stored] for stored, name in STORED_NAMES.items() if stored in state})
 
     @classmethod

@@ -49,6 +49,9 @@ class TableModel(compose.Pipeline):
         super().__init__(*steps)
         if schema is not None:
             self._reading = schema  # the name in saved files
+        first, *_, last = self.steps.values()
+        if (key := getattr(last, "key", None)) is not None:
+            first.pass_key(key)
 
     @property
     def schema(self) -> TableSchema | None:
