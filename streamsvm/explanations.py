@@ -15,7 +15,7 @@ from streamsvm.core.frames import to_columns, to_list
 from streamsvm.files.messages import short_repr, shorten
 from streamsvm.learners.wrapping import explain_wrapped, find_wrapped_examples
 from streamsvm.stream.batches import next_batch, supports_batches
-from streamsvm.stream.rows import ValidatingPipeline, detects_anomalies, find_learner, parse_target
+from streamsvm.stream.rows import ValidatingPipeline, detects_anomalies, find_keys, find_learner, parse_target
 from streamsvm.stream.tables import TableModel
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, is_null
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MAX_EXPLAINED_ROWS = 200  # contributions are averaged over at most this many rows
 _MAX_NAME_LENGTH = 40
 _MAX_BARS = 15
+_UNKNOWN_KEY = "\0"  # a text that is no device or customer
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,25 @@ def importance(model: Any, rows: Any, y: Any = None, *, max_rows: int = 1000, se
     rng, error = np.random.default_rng(seed), task.compute_error(None, None)
     increases = {name: task.compute_error(name, rng.permutation(task.n_rows)) - error for name in task.list_columns(means)}
     return Importance(means, increases, error, task.n_rows)
+
+
+def measure_keys(model: Any, rows: Sequence[Mapping[Any, Any]], y: Any, key: str) -> dict[str, list[float]]:
+    """Measure the errors of ``model`` on the rows of each value of the column ``key``, such as each device, with and without what
+    it has learned of that value alone.
+
+    ``rows`` and their labels or targets ``y`` are as in `importance`; rows without a label or a key are left out. Returns for
+    each value, as text, the number of rows, their error, and their error if the value were unknown.
+    """
+    task, groups = _LearnerTask(model, rows, y, len(rows)), dict[str, list[int]]()
+    labels: Any = task.y
+    for i, x in enumerate(task._xs if labels else ()):
+        if (value := x.get(key)) is not None and not is_null(value):
+            groups.setdefault(str(value), []).append(i)
+    predictions = [task._predict_rows(xs) for xs in (task._xs, [{**x, key: _UNKNOWN_KEY} for x in task._xs])] if groups else []
+    return {
+        value: [len(g), *(_compute_error([labels[i] for i in g], [p[i] for i in g], task._is_regression) for p in predictions)]
+        for value, g in groups.items()
+    }
 
 
 def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
@@ -366,14 +386,14 @@ class _LearnerTask:
 
     def list_columns(self, names: Iterable[Hashable]) -> list[Hashable]:
         """Return the names of the columns whose values can be shuffled to measure their importance: the model's features
-        ``names``, or all columns of the rows if the model is a river pipeline, whose transformers receive those columns.
+        ``names`` and its keys, or all columns of the rows if the model is a river pipeline, whose transformers receive those
+        columns.
         """
-        model = self._model
+        model, columns = self._model, dict.fromkeys(name for x in self._xs for name in x)
         while isinstance(model, base.Wrapper):
             model = model._wrapped_model
         if hasattr(model, "explain_one"):
-            return list(names)
-        columns = dict.fromkeys(name for x in self._xs for name in x)
+            return [name for name in dict.fromkeys([*names, *find_keys(self._model)]) if name in columns]
         return list(dict.fromkeys([*(name for name in names if name in columns), *columns]))
 
     def compute_error(self, name: Hashable, order: np.ndarray | None) -> float:

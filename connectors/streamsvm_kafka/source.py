@@ -297,9 +297,10 @@ def _parse_counts(name: str, saved: Any) -> dict[int, int]:
 
 
 logger: logging.Logger = logging.getLogger(__name__)
-_MERGE_ADVICE = (
-    "Start all partitions with a model of all keys, in a new folder: streamsvm merge DIR --to MERGED, then learn with "
-    "--start-from MERGED --checkpoint NEW. If the models cannot be merged, learn the topic again with --checkpoint NEW"
+_MOVED_KEYS = (
+    "{}: the topic has {} partitions, and had {} when the model of partition {} was learned: a key ({}) may be in another "
+    "partition now. Start all partitions with a model of all keys, in a new folder: streamsvm merge DIR --to MERGED, then learn "
+    "with --start-from MERGED --checkpoint NEW. If the models cannot be merged, learn the topic again with --checkpoint NEW"
 )
 
 
@@ -389,8 +390,7 @@ class PartitionSource(MessageSource):
         """
         n, n_before = self.n_partitions, self.n_partitions_before
         if n != n_before and loop.learned and (keys := find_keys(loop.model)):
-            text = f"the topic has {n} partitions, and had {n_before} when the model of partition {self._partition} was learned"
-            raise StreamError(f"{self.name}: {text}: a key ({', '.join(keys)}) may be in another partition now. {_MERGE_ADVICE}")
+            raise StreamError(_MOVED_KEYS.format(self.name, n, n_before, self._partition, ", ".join(keys)))
 
     @property
     def next_offset(self) -> int:

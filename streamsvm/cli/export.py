@@ -27,7 +27,7 @@ from streamsvm.export.pipelines import check_no_texts
 from streamsvm.export.quantise import quantise_program
 from streamsvm.files.messages import shorten
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
-from streamsvm.stream.rows import find_learner, split_pipeline
+from streamsvm.stream.rows import find_keys, find_learner, split_pipeline
 from streamsvm.stream.tables import TableEncoder
 
 _OPTION_NAMES = sorted(frozenset().union(*FORMATS.values()))
@@ -89,6 +89,8 @@ def run_export(arguments: argparse.Namespace) -> None:
         print("not compared with the model: --sample ROWS counts the predictions that changed")
     if arguments.form in ("c", "onnx"):
         print(escape_unprintable(_describe_inputs(written)))
+    if keys := find_keys(checkpoint.model):
+        print(escape_unprintable(f"what it remembers of keys ({', '.join(keys)}) is as of now: an exported model does not learn"))
     for path in paths:
         texts = f" (scores of the words of texts: {written.text_nbytes:,} bytes of numbers)" if written.text_nbytes else ""
         print(escape_unprintable(f"{path}: {path.stat().st_size:,} bytes{texts}"))

@@ -215,8 +215,7 @@ def learn_partitions(job: LearnJob) -> bool:
     def make_loop(source: Source, checkpoints: Checkpoints, **options: Any) -> LearningLoop:
         saved = checkpoints.newest()
         start = None if saved is not None or job.start_from is None else load_newest(job.start_from, job.trusted)
-        if start is not None:
-            _seek_after(start, source)
+        _seek_after(start, source)
         full, kept_model = job.continue_from(None if saved is not None and saved.is_start else saved or start)
         model = full.make_model(encoder=table.encoder) if kept_model is None else kept_model
         options |= {"computed_fields": list(filter(None, [make_conformal_fields(model)])), "flags": full.kept_flags}
@@ -227,9 +226,9 @@ def learn_partitions(job: LearnJob) -> bool:
     return run_worker(job, table, job.label, make_loop)
 
 
-def _seek_after(merged: Checkpoint, source: Source) -> None:
-    """Continue the ``source`` of a partition after the rows that a ``merged`` model has learned of it."""
-    positions, here = merged.header.get("positions"), source.position
+def _seek_after(merged: Checkpoint | None, source: Source) -> None:
+    """Continue the ``source`` of a partition after the rows that a ``merged`` model, if there is one, has learned of it."""
+    positions, here = merged and merged.header.get("positions"), source.position
     for position in positions if isinstance(positions, list) else ():
         if isinstance(position, dict) and all(position.get(name) == here[name] for name in ("topic", "partition")):
             source.seek({**position, "partitions": here["partitions"]})

@@ -311,6 +311,8 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     text = "print all that the checkpoint says: also positions, digests, parameters, and each expert"
     inspect.add_argument("--all", action="store_true", help=text)
     inspect.add_argument("--json", action="store_true", help="print all of it as one JSON object")
+    text = "print what the model has learned of one key, such as one device: its rows, last and recent labels, and own models"
+    inspect.add_argument("--key", metavar="[COLUMN=]KEY", help=text)
     add_trusted_flag(inspect, "the file")
     plot_help = "also draw the learning curve, and for a model of two features its decision boundary (.png, .svg, .pdf)"
     inspect.add_argument("--plot", type=Path, metavar="FILE", help=plot_help)

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import math
+import re
 import shlex
 import sys
 import time
@@ -38,18 +39,18 @@ from streamsvm.export.convert import make_program
 from streamsvm.export.report.contents import ReportRows, make_report, measure_importance
 from streamsvm.export.report.summary import ModelSummary, read_score_reports
 from streamsvm.files.container import ModelFileError
-from streamsvm.files.messages import format_count, shorten
+from streamsvm.files.messages import format_count, shorten, suggest_name
 from streamsvm.files.model_file import write_file
 from streamsvm.stream import BadRow, StreamError
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, SavedCheckpoint, find_saved, list_checkpoints
 from streamsvm.stream.page import render_page
 from streamsvm.stream.prediction import open_followed
-from streamsvm.stream.rows import find_learner
+from streamsvm.stream.rows import ValidatingPipeline, find_key_models, find_keys, find_learner
 
 _LEARNER_ATTRIBUTES = ["budget", "n_support", "n_merges", "n_learned", "nbytes", "effective_gamma", "follows_average"]
 _LEARNER_ATTRIBUTES += ["labels", "feature_names"]
 _VECTORS_FORMAT = "{before:,} to {after:,}, {common:,} of them in common"
-_MAX_ROWS = 1000  # to measure importance
+_MAX_ROWS, _MAX_KEY_ROWS = 1000, 10_000  # to measure importance, and the errors of keys
 _MAX_NAME_CHARS, _MAX_NAMES, _MAX_EXPERTS = 40, 8, 4
 
 
@@ -64,7 +65,10 @@ def run_inspect(arguments: argparse.Namespace) -> None:
             plots.check_plot_path(arguments.plot)
     checkpoint = load_newest(arguments.path, arguments.trusted)
     summary = ModelSummary(checkpoint)
-    if arguments.json:
+    if arguments.key is not None:
+        facts = _describe_key(checkpoint.model, arguments.key)
+        print(json.dumps(facts, default=str)) if arguments.json else _print_facts(facts)
+    elif arguments.json:
         print(json.dumps(_collect_facts(checkpoint), default=str, sort_keys=True))
     else:
         _print_facts(_summarise_model(summary))
@@ -79,6 +83,33 @@ def run_inspect(arguments: argparse.Namespace) -> None:
         left_out = plots.save_plot(arguments.plot, checkpoint.model, summary.curve)
     # Not on standard output, which may be JSON for scripts.
     print(escape_unprintable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
+
+
+def _describe_key(model: Any, text: str) -> dict[str, Any]:
+    """Return what a model has learned of one key, by the ``text`` of ``--key``: ``a7``, or ``device=a7``. Raise a UsageError if
+    its column is unclear, and a CommandError if the model does not know the key.
+    """
+    keys, models, facts = find_keys(model), find_key_models(model), dict[str, Any]()
+    column, _, value = text.partition("=")
+    if column not in keys:
+        column, value = (keys or [""])[0], text
+        if len(keys) != 1:
+            raise UsageError(
+                f"--key {text}: " + (f"name its column, {column}={text}" if keys else "no column of the model is a key")
+            )
+    names, ids = list[Any](), [value, *([float(value)] if re.fullmatch(r"-?\d+(\.\d+)?", value) else [])]
+    if (encoder := ValidatingPipeline(model, learns=False).table_encoder) is not None:
+        state, memory = encoder.column_state, encoder.get_memory({column: value})
+        names, ids = [*state.categories.get(column, ())], [state.encode_category(column, value).key]
+        if n := round(math.expm1(memory.get(f"{column}~rows", 0.0))):
+            numbers = {str(name).removeprefix(f"{column}~"): float(f"{number:.6g}") for name, number in memory.items()}
+            recent = {name: number for name, number in numbers.items() if not name.startswith(("last ", "rows"))}
+            facts = {"rows": n, "last": encoder.find_key_labels(memory, column)[0], **recent}
+    for key in ids if models is not None and models.key == column else ():
+        facts |= models.describe_key(key)
+    if not facts:
+        raise CommandError(f"the model does not know the {column} {value!r}{suggest_name(value, names)}")
+    return {column: value, **facts}
 
 
 def _print_facts(facts: Mapping[str, Any]) -> None:
@@ -328,11 +359,13 @@ def run_report(arguments: argparse.Namespace) -> None:
 
 
 def _score_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> ReportRows:
-    """Return the first 1,000 rows of ``report``'s source, and the scores of the checkpoint's model on all labelled rows."""
+    """Return the first 1,000 rows of ``report``'s source, or 10,000 if the model has keys, and the scores of the checkpoint's
+    model on all labelled rows.
+    """
     source = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     job = make_labelled_job(source, arguments)
     name = job.source_name
-    rows = read_first_rows(job, checkpoint, _MAX_ROWS)
+    rows = read_first_rows(job, checkpoint, _MAX_KEY_ROWS if find_keys(checkpoint.model) else _MAX_ROWS)
     first_rows = [row for row in rows if not isinstance(row, BadRow)]
     if not first_rows:
         reasons = [f"{row.place}: {row.reason}" for row in rows[:1] if isinstance(row, BadRow)]

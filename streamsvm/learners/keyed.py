@@ -127,13 +127,14 @@ class _Keyed(ModelWrapper):
         label: Any = None,
     ) -> Explanation:
         """Return the contribution of each feature to the wrapped model's decision for the row ``x``, as its `explain_one`. The
-        predictions of the small models count together, as the contribution of the key.
+        predictions of the small models count together, such as ``device (own models)``.
         """
         labels = () if self._is_regression else (self.predict_one(dict(x)) if label is None else label,)
-        groups = {**(groups or {}), **dict.fromkeys(self.key_models.outputs, (groups or {}).get(self.key, self.key))}
+        group = (groups or {}).get(self.key, f"{self.key} (own models)")
+        groups = {**dict.fromkeys(self.key_models.outputs, group), **(groups or {})}
         typical = None if typical is None else self._convert_row(typical)
         explanation = explain_wrapped(self._wrapped_model, self._convert_row(x), typical, groups, *labels)
-        return replace(explanation, values={**explanation.values, self.key: x.get(self.key)})
+        return replace(explanation, values={**explanation.values, group: x.get(self.key)})
 
     def merge_with(self, *others: Any, units: Any = None) -> None:
         """Merge ``others``, trained models with the same parameters, into this model, so that it approximates one model that has

@@ -275,6 +275,16 @@ class KeyModels:
         """The size of the models in bytes, without the names of keys. It grows with the number of keys, up to ``max_keys``."""
         return self.n_keys * self._start.nbytes + self._shared.nbytes
 
+    def describe_key(self, name: str | float) -> dict[str, Any]:
+        """Return facts about the models of the key called ``name``: the number of rows that they have learned, the number of the
+        last one among the rows of all keys, and where they are. Empty if it has no models.
+        """
+        key: Any = parse_key(name)
+        slot = self._slots.get(key)
+        block = self._read_evicted([key]).get(key, self._start)[0] if slot is None else self._blocks[slot]
+        facts = {"rows of own models": int(block["rows"]), "last updated at row": int(block["last_row"])}
+        return facts | {"own models in": "memory" if slot is not None else "keys.sqlite"} if block["rows"] else {}
+
     def _write_blocks(self, blocks: Mapping[Key, np.void]) -> None:
         """Write ``blocks`` by key into the store."""
         rows = ((key, int(block["last_row"]), block.tobytes()) for key, block in blocks.items())

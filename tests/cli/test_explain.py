@@ -131,3 +131,36 @@ def test_explanations_name_the_words_of_texts(file, call, tmp_path):
     assert re.search(r"body = 2 words \(spam -\d.*\), title = 1 word\n", text)
     facts = json.loads(call("explain", new, "--model", tmp_path / "state", "--json").stdout)
     assert facts["explained"][0]["words"] == {"body": odds}
+
+
+def test_the_memory_of_a_key_contributes_apart(file, call, tmp_path):
+    rows = file("rows.csv", "device,size,y", *(f"d{i % 3},{i % 7},{'yes' if i // 30 % 2 == i % 2 else 'no'}" for i in range(300)))
+    words = (
+        "--label",
+        "y",
+        "--columns",
+        "device:key",
+        "--learner",
+        "bsgd,budget=20",
+        "--checkpoint",
+        tmp_path / "state",
+        "--quiet",
+    )
+    call("learn", rows, *words)
+    lines = call("explain", rows, "--model", tmp_path / "state").stdout.splitlines()
+    assert {line.split("  ")[0]: line.split()[-1][0] in "+-" for line in lines[1:4]} == {
+        "device": True,
+        "device (memory)": False,  # it is not a column that can be shuffled
+        "size": True,
+    }
+    assert any(line.endswith("  device (memory) = d0") for line in lines)
+    model, x = load(tmp_path / "state"), {"device": "d0", "size": 2.0}
+    explanation = model.explain_one(x)
+    assert next(iter(explanation.contributions)) == "device (memory)"
+    features = model["TableEncoder"].transform_one(x)
+    encoder, learner = model.steps.values()
+    typical = learner.explain_one(features).typical
+    assert explanation.typical == typical
+    groups = dict.fromkeys(encoder.get_memory(x), "memory")
+    memory = learner.explain_one(features, None, groups=groups).contributions["memory"]
+    assert explanation.contributions["device (memory)"] == pytest.approx(memory)

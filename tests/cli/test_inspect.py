@@ -2,12 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 from river import datasets, preprocessing
 
 import streamsvm
 from streamsvm import BSGDClassifier
 from streamsvm.files.model_file import serialize_parts
+from streamsvm.learners.keyed import KeyedClassifier
+from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop
 
 
 @pytest.fixture
@@ -90,3 +93,56 @@ def test_inspect_describes_experts(csv_file, tmp_path, call):
     assert len(shares) == 4
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) <= 100
+
+
+def test_inspect_a_key(file, tmp_path, call):
+    """Rows, the last label and the mean of recent ones, which begins with that of all rows before."""
+    rows = [("device-1", "s1", "yes"), ("device-2", "s1", "no"), ("device-1", "s2", "no"), ("device-1", "s1", "no")]
+    path = file("rows.csv", "device,shop,a,y", *(f"{d},{s},1,{y}" for d, s, y in rows))
+    words = "--label", "y", "--learner", "bsgd,budget=20", "--quiet"
+    for state, columns in (("one", "device:key"), ("two", "device:key,shop:key"), ("none", "device:category")):
+        call(
+            "learn",
+            path,
+            *words,
+            "--columns",
+            f"{columns},shop:category"[: len(columns) + 14 * (state == "one")],
+            "--checkpoint",
+            tmp_path / state,
+        )
+    recent = 0.9 * 0.9 * (0.9 * 1.0 + 0.1)
+    facts = {"device": "device-1", "rows": 3, "last": "no", "recent yes": pytest.approx(recent, abs=1e-6)}
+    for state, key in (("one", "device-1"), ("one", "device=device-1"), ("two", "device=device-1")):
+        assert json.loads(call("inspect", tmp_path / state, "--key", key, "--json").stdout) == facts
+    assert call("inspect", tmp_path / "two", "--key", "shop=s1").stdout.splitlines()[:3] == [
+        "shop        s1",
+        "rows        3",
+        "last        no",
+    ]
+    for state, key, status, says in [
+        ("one", "device-11", 1, "the model does not know the device 'device-11'. Perhaps 'device-1'"),
+        ("one", "shop=s1", 1, "the model does not know the device 'shop=s1'"),
+        ("two", "device-1", 2, "--key device-1: name its column, device=device-1"),
+        ("none", "device-1", 2, "--key device-1: no column of the model is a key"),
+    ]:
+        call("inspect", tmp_path / state, "--key", key, status=status, says=says)
+    printed = call("export", tmp_path / "two", "--to", "numpy", "--out", tmp_path / "out").stdout
+    assert "what it remembers of keys (device, shop) is as of now: an exported model does not learn\n" in printed
+
+
+def test_inspect_the_models_of_a_key(tmp_path, call):
+    """Their rows, and the last one of these, also of keys in the store beside a checkpoint."""
+    keys = [("a7", 0, 8.5, "b")[i] for i in np.random.default_rng(0).integers(0, 4, 60)]
+    recent = [str(key) for key in sorted({*keys}, key=keys[::-1].index)]
+    rows = [({"device": key, "a": float(i % 5)}, i % 2 > 0) for i, key in enumerate(keys)]
+    model = KeyedClassifier(BSGDClassifier(budget=20), key="device", max_keys=2)
+    with CheckpointFolder(tmp_path / "state") as folder:
+        LearningLoop(IterableSource(rows), model, checkpoints=folder).run()
+    streamsvm.save(model, tmp_path / "model")
+    for place, expected_place, names in (("state", "keys.sqlite", recent), ("model", "memory", recent[:2])):
+        for name in names:
+            numbers = [i for i, key in enumerate(keys, 1) if str(key) == name]
+            facts = {"device": name, "rows of own models": len(numbers), "last updated at row": numbers[-1]}
+            printed = json.loads(call("inspect", tmp_path / place, "--key", name, "--json").stdout)
+            assert printed == facts | {"own models in": expected_place}
+        call("inspect", tmp_path / place, "--key", "c", status=1, says="does not know the device 'c'")

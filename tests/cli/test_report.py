@@ -5,6 +5,7 @@ import hashlib
 import html.parser
 import json
 import re
+from statistics import median
 
 import pytest
 
@@ -153,3 +154,41 @@ def test_the_page_runs_its_own_script_alone():
     assert "connect-src 'self'" in render_page()
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
     assert not re.findall(r"<(?:link|img|iframe|object)|\bsrc=|@import|url\((?!#)", text)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_errors_of_keys(file, tmp_path, call, regression):
+    """They are those of single predictions, with the key and with one that the model does not know."""
+    lines = [
+        f"d{i * i % 11 % 5},{i % 7},{(i * i % 11 % 5 + (i % 7 == 3) * 0.5) if regression else 'ab'[i * i % 3]}"
+        for i in range(400)
+    ]
+    rows = [dict(zip(("device", "size", "y"), line.split(","), strict=True)) for line in lines]
+    rows[20] |= {"device": ""}
+    path = file("rows.csv", "device,size,y", *(",".join(row.values()) for row in rows), "d1,3,")
+    words = "--label", "y", "--columns", "device:key", "--learner", "bsgd,budget=20", "--checkpoint", tmp_path / "state"
+    call("learn", path, *words, *["--regression"] * regression, "--quiet")
+    call("report", tmp_path / "state", path, "--to", tmp_path / "out.html")
+    part, model, losses = facts(tmp_path / "out.html")["keys"], streamsvm.load(tmp_path / "state"), {}
+    for row in (row for row in rows if row["device"]):
+        for x in (row, {**row, "device": "of nobody"}):
+            y, predicted = row["y"], model.predict_one({"device": x["device"], "size": float(x["size"])})
+            loss = abs(float(y) - predicted) if regression else y != predicted
+            losses.setdefault(row["device"], []).append(loss)
+    means = {key: [sum(some[i::2]) / len(some[::2]) for i in range(2)] for key, some in losses.items()}
+    expected = {
+        key: [str(len(losses[key]) // 2), *(f"{e:.4g}" if regression else f"{100 * e:.1f} %" for e in means[key])]
+        for key in means
+    }
+    assert {key: cells for key, *cells in part["table"][1:]} == expected
+    errors = [means[key][0] for key, *_ in part["table"][1:]]
+    assert errors == sorted(errors, reverse=True)
+    helped = sum(with_key < without for with_key, without in means.values())
+    counts = sorted(len(some) // 2 for some in losses.values())
+    assert part["sentence"].startswith(
+        f"399 rows of {len(means)} keys (device): {median(counts):g} of a key in the median, and {counts[-1]} of the"
+    )
+    assert f"smaller for {helped} keys" in part["sentence"]
+    assert [name for name, _, _ in facts(tmp_path / "out.html")["importance"]["columns"]] == ["device", "size"]
+    call("report", tmp_path / "state", file("new.csv", "device,size", "d1,2"), "--to", tmp_path / "out.html", "--overwrite")
+    assert "keys" not in facts(tmp_path / "out.html")

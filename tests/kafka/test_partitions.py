@@ -406,8 +406,8 @@ def keyed(bootstrap, admin, new_topic, tmp_path, call):
     words = ["learn", f"kafka://{bootstrap}/{name}", "--label", "y", "--group", f"group of {name}", "--stop-at-end", "--quiet"]
     words += ["--scope", "partition", "--learner", "bsgd,budget=20", "--columns"]
     publish_rows(range(400), 2)
-    for kind in ("key", "category"):
-        call(*words, f"device:{kind}", "--checkpoint", tmp_path / kind)
+    for kind in (["device:key", "--key-models", "device"], ["device:category"]):
+        call(*words, *kind, "--checkpoint", tmp_path / kind[0])
     admin.create_partitions({name: 4})
     until(lambda: len(admin.describe_topics([name])[0]["partitions"]) == 4)
     publish_rows(range(400, 480), 4)
@@ -416,18 +416,20 @@ def keyed(bootstrap, admin, new_topic, tmp_path, call):
 
 @pytest.mark.broker
 def test_keys_of_a_topic_with_more_partitions(keyed, tmp_path, call):
-    new_rows = call(*keyed, "device:category", "--checkpoint", tmp_path / "category").stdout
+    new_rows = call(*keyed, "device:category", "--checkpoint", tmp_path / "device:category").stdout
     assert json.loads(new_rows)["rows"] == 80  # without keys, the models continue
     advice = "4 partitions, and had 2 when the model of partition [01] was learned: a key .device. .* --start-from MERGED"
-    assert re.search(advice, call(*keyed, "device:key", "--checkpoint", tmp_path / "key", status=1).stderr)
-    call("merge", tmp_path / "key", "--to", tmp_path / "merged", "--quiet")
-    words = *keyed, "device:key", "--start-from", tmp_path / "merged", "--checkpoint", tmp_path / "new"
+    words = *keyed, "device:key", "--key-models", "device", "--checkpoint"
+    assert re.search(advice, call(*words, tmp_path / "device:key", status=1).stderr)
+    call("merge", tmp_path / "device:key", "--to", tmp_path / "merged", "--quiet")
+    words = *words, tmp_path / "new", "--start-from", tmp_path / "merged"
     for n_rows in (80, 0):  # each row was learned once
         assert json.loads(call(*words).stdout)["rows"] == n_rows
     for partition in range(4):
-        model = load(tmp_path / "new" / f"partition-{partition}")
-        rows = [model.transform_one({"device": f"d{i}"})["device~rows"] for i in range(8)]
-        assert min(rows) > np.log(30)
+        folder = tmp_path / "new" / f"partition-{partition}"
+        model = load(folder)
+        described = [json.loads(call("inspect", folder, "--key", f"d{i}", "--json").stdout) for i in range(8)]
+        assert min(min(facts["rows"], facts["rows of own models"]) for facts in described) > 30
         assert [model.predict_one({"device": f"d{i}"}) for i in range(8)] == [bool(i % 3) for i in range(8)]
 
 

@@ -370,17 +370,17 @@ def test_merged_blocks_predict_alike(classes):
         assert predictions == pytest.approx(expected, abs=1e-9)
 
 
-def test_contributions_of_the_models_count_for_the_key():
+def test_contributions_of_the_models_count_together():
     for make, label in ((MADE["two"], True), (MADE["numbers"], None)):
         model = make()
         for x, y, _ in rows(N, 2 if label else 0):
             model.learn_one(x, y)
         x = {"a": 1.0, "b": 0.5, "c": -1.0, "device": 2}
         explanation = model.explain_one(x)
-        assert set(explanation.contributions) == {"a", "b", "c", "d", "device"}
+        assert set(explanation.contributions) == {"a", "b", "c", "d", "device (own models)"}
         assert explanation.prediction == pytest.approx(model.predict_one(x))
-        assert explanation.values["device"] == 2
-        assert explanation.contributions["device"] != 0.0
+        assert explanation.values["device (own models)"] == 2
+        assert explanation.contributions["device (own models)"] != 0.0
         grouped = model.explain_one(x, {"a": 0.0}, {"a": "first", "device": "which"})
         assert set(grouped.contributions) == {"first", "b", "c", "d", "which"}
         assert any(model.examples_one(x, 2).nearest.values())
@@ -417,8 +417,9 @@ def test_tables_pass_their_key():
     if not config.DISABLE_JIT:
         assert model.score(table) > plain.score(table) + 0.1
     explanation = loaded.explain_one(rows_of_table.to_dict("records")[3])
-    assert set(explanation.contributions) == {"device", "t"}
-    assert explanation.values["device"].startswith("d")
+    parts = {"device", "device (memory)", "device (own models)"}
+    assert set(explanation.contributions) == {*parts, "t"}
+    assert {explanation.values[part][:1] for part in parts} == {"d"}
     raises("a program has no small models of keys", make_program, model, error=ExportError)
     raises("needs one column that is a key", table_model, table, "y", models_per_key=True)
 

@@ -8,19 +8,23 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from streamsvm import __version__
 from streamsvm.core.explaining import Explanation, format_words, select_strongest
-from streamsvm.explanations import Importance, explain_one, importance
+from streamsvm.explanations import Importance, explain_one, importance, measure_keys
 from streamsvm.export.report.summary import ModelSummary, compute_missing_share
 from streamsvm.files.messages import format_count
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import clean_text, make_curve_part, make_score_part, make_score_parts, to_json_number
-from streamsvm.stream.rows import detects_anomalies
+from streamsvm.stream.rows import detects_anomalies, find_keys
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.tables import TableModel
 
 _MAX_COLUMNS, _MAX_IMPORTANT_COLUMNS, _MAX_CONTRIBUTIONS, _MAX_EXPERTS = 60, 12, 6, 6
 _N_EXPLAINED_ROWS, _MAX_WORDS = 3, 12
+_MAX_IMPORTANCE_ROWS = 1000
+_MAX_KEYS, _KEY_PRIOR = 10, 5.0  # the prior counts as many rows of the mean error
 _COMMAND = "streamsvm report STATE ROWS --to report.html"
 
 
@@ -31,7 +35,7 @@ class ReportRows:
     name: str
     """Name of the source."""
     xs: Sequence[Mapping[Any, Any]]
-    """The first rows, for `importance`."""
+    """The first rows, for `importance`, which takes 1,000, and for the errors of keys."""
     ys: Sequence[Any]
     """The labels of these rows; None for a row without a label."""
     n_scored: int = 0
@@ -189,7 +193,7 @@ def _make_explained_parts(model: Any, summary: ModelSummary, rows: ReportRows | 
     """
     if rows is None or not rows.xs:
         return {}
-    pairs = list(zip(rows.xs, rows.ys, strict=True))
+    pairs = list(zip(rows.xs, rows.ys, strict=True))[:_MAX_IMPORTANCE_ROWS]
     try:
         try:
             ranking = measure_importance(model, pairs)
@@ -198,12 +202,36 @@ def _make_explained_parts(model: Any, summary: ModelSummary, rows: ReportRows | 
             ranking = measure_importance(model, pairs)
         explained = [_make_row_part(explain_one(model, x), y, summary) for x, y in pairs[:_N_EXPLAINED_ROWS]]
         words = _make_words_part(model, [x for x, _ in pairs])
+        keys = _make_keys_part(model, rows, summary)
     except ValueError as error:
         notes.append(f"The importance of the columns is unknown: {clean_text(error, 300)}.")
         return {}
     sentence = f"The first rows of {clean_text(rows.name)}. {_EXPLANATION_SENTENCE}"
     parts = {"importance": _make_importance_part(ranking, summary), "explained": {"rows": explained, "sentence": sentence}}
-    return parts | ({"words": words} if words else {})
+    return parts | ({"words": words} if words else {}) | ({"keys": keys} if keys else {})
+
+
+def _make_keys_part(model: Any, rows: ReportRows, summary: ModelSummary) -> dict[str, Any] | None:
+    """Return the part of a report about the first key of a model, such as the device of a row: the numbers of rows, the values
+    with the largest errors, and how much the model gains by knowing the value, as a dict of a sentence and a table. Returns None
+    without keys, or if no row has a label.
+    """
+    keys = find_keys(model)[:1]
+    measured: list[Any] = [(value, *facts) for key in keys for value, facts in measure_keys(model, rows.xs, rows.ys, key).items()]
+    if not measured:
+        return None
+    counts, errors, unknown = np.array([facts for _, *facts in measured]).T
+
+    def format_error(error: float) -> str:
+        return f"{error:.4g}" if summary.is_regressor else f"{100.0 * error:.1f} %"
+
+    # With few rows, an error is uncertain: it is moved towards the mean.
+    means = [float(np.average(array, weights=counts)) for array in (errors, unknown)]
+    order = np.argsort(-(counts * errors + _KEY_PRIOR * means[0]) / (counts + _KEY_PRIOR), kind="stable")[:_MAX_KEYS].tolist()
+    worst = [[clean_text(value), f"{n:,}", *map(format_error, pair)] for value, n, *pair in map(measured.__getitem__, order)]
+    sizes = [len(counts), float(np.median(counts)), counts.max(), (errors < unknown).sum(), (errors > unknown).sum()]
+    sentence = _KEYS_SENTENCE.format(*map(format_error, means), *sizes, int(counts.sum()), clean_text(keys[0]))
+    return {"sentence": sentence, "table": [["key", "rows", "error", "if unknown"], *worst]}
 
 
 def _make_words_part(model: Any, xs: Sequence[Mapping[Any, Any]]) -> dict[str, Any] | None:
@@ -250,6 +278,11 @@ _EXPLANATION_SENTENCE = (
 )
 
 
+_KEYS_SENTENCE = (
+    "{7:,} rows of {2:,} keys ({8}): {3:,g} of a key in the median, and {4:,.0f} of the most frequent one. Their error is {0}, "
+    "with memories as of the checkpoint, and would be {1} if all keys were unknown: it is smaller for {5:,} keys, and larger for "
+    "{6:,}. These have the largest errors; those of few rows come later."
+)
 _WORDS_SENTENCE = (
     "The most telling words in {:,} rows. A number is the logarithm of the word's frequency with the label, relative to the mean "
     "of all labels; in a regression, the mean target of texts with the word, in standard deviations from the mean of all."
@@ -262,7 +295,7 @@ def _make_importance_part(ranking: Importance, summary: ModelSummary) -> dict[st
     the model.
     """
     deltas, sizes = ranking.error_increases, ranking.mean_contributions
-    names = sorted(sizes, key=lambda name: -deltas.get(name, 0.0)) if deltas else list(sizes)
+    names = sorted(deltas, key=lambda name: -deltas[name]) or list(sizes)
     columns = []
     for name in names[:_MAX_IMPORTANT_COLUMNS]:
         delta = deltas.get(name)

@@ -253,6 +253,7 @@ const PARTS = [
   ["calibration", calibration, ["calibration"]], ["facts", facts, ["facts"]],
   ["points", lately, ["points", "curve"]],
   ["words", state => table("Which words matter", state.words, shown, ""), ["words"]],
+  ["keys", state => table("Which keys it predicts worst", state.keys), ["keys"]],
   ["explained", explained, ["explained"]], ["columns", columns, ["columns"]],
   ["experts", state => table("Which parts it listens to", state.experts), ["experts"]],
   ["notes", state => section("half", "Good to know", "", ...state.notes.map(each => element("p", { class: "about" }, each))), ["notes"]],

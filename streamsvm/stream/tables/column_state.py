@@ -436,7 +436,8 @@ class ColumnState:
 
     def map_features_to_columns(self) -> dict[str, Hashable]:
         """Return a dict from the name of each derived feature, such as ``"city=Paris"`` or ``"age is missing"``, to its column.
-        Features with plain numbers are left out, because they are named like their column.
+        Features with plain numbers are left out, because they are named like their column. Those with the memory of a key belong
+        to a part of their column, such as ``"device (memory)"``.
         """
         columns: dict[str, Hashable] = {feature: column for column, feature in self.quoted.items()}
         columns |= {f"{self.get_feature(column)} is missing": column for column in self.columns}
@@ -446,8 +447,10 @@ class ColumnState:
             names = TextEncoding.make_names(column, self.target_encoding)  # there were minima as long as there were two labels
             columns |= dict.fromkeys([*names, *(re.sub("max$", "min", name) for name in names)], column)
         for column, features in self.categories.items():
-            names = [] if encoding is None else encoding.make_names([column], self.keys & {column})
+            names = [] if encoding is None else encoding.make_names([column], ())
             columns |= dict.fromkeys([*features.values(), *names], column)
+            names = [] if encoding is None else encoding.make_names((), self.keys & {column})
+            columns |= dict.fromkeys(names, f"{column} (memory)")
             columns |= {f"{column}#{bucket}": column for bucket in range(self.buckets or 0)}
         return columns
 

@@ -196,12 +196,14 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         """
         return self._state
 
-    def find_key_labels(self, features: Mapping[Hashable, Any]) -> list[Any]:
-        """Return the last label or target of the first key before each row, from the encoded ``features``: numbers of one row, or
-        arrays [rows], by name. For an unknown key, it is the most frequent label or the mean; for a missing one, None. Empty
-        without keys, or before there are two labels.
+    def find_key_labels(self, features: Mapping[Hashable, Any], key: Hashable = None) -> list[Any]:
+        """Return the last label or target of the column ``key`` (None: the first key) before each row, from the encoded
+        ``features``: numbers of one row, or arrays [rows], by name. For an unknown key, it is the most frequent label or the
+        mean; for a missing one, None. Empty without keys, or before there are two labels.
         """
-        names = [] if (encoding := self.target_encoding) is None else encoding.make_names((), self.keys[:1])
+        names = (
+            [] if (encoding := self.target_encoding) is None else encoding.make_names((), self.keys[:1] if key is None else [key])
+        )
         if encoding is None or not names or names[0] not in features:
             return []
         memories = np.array([features[name] for name in names]).reshape(len(names), -1)

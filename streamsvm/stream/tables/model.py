@@ -209,9 +209,10 @@ class TableModel(compose.Pipeline):
         compared with the row ``typical``. If there are several labels, ``label`` chooses one. The result is that of the learner's
         ``explain_one``.
 
-        The contributions of all features of a column are added. By default, the typical row has the mean of each number, if the
-        learner knows it, and the mean target encoding of categories. Raises ValueError if the row is refused, the model is
-        untrained, or the learner has no ``explain_one``.
+        The contributions of all features of a column are added. Those of the memory of a key are apart, called ``device
+        (memory)``, and so are those of its small models, ``device (own models)``. By default, the typical row has the mean of
+        each number, if the learner knows it, and the mean target encoding of categories. Raises ValueError if the row is refused,
+        the model is untrained, or the learner has no ``explain_one``.
         """
         encoder, *_, last = self.steps.values()
         if not hasattr(last, "explain_one"):
@@ -222,10 +223,13 @@ class TableModel(compose.Pipeline):
         groups = encoder.column_state.map_features_to_columns()
         explanation = last.explain_one(features, typical_features, groups=groups, **label_argument)
         # Dates that were parsed to seconds before are shown as dates.
-        dates = {name: format_date(x[name]) for name in encoder.dates if name in x and isinstance(x[name], float)}
+        values: dict[Any, Any] = {
+            name: format_date(x[name]) for name in encoder.dates if name in x and isinstance(x[name], float)
+        }
+        values |= {f"{key} ({part})": x.get(key) for key in encoder.keys for part in ("memory", "own models")}
         y = explanation.prediction if isinstance(last, base.Classifier) else None
         words = {name: select_strongest(by_label.get(y, {})) for name, by_label in self.score_words(x).items()}
-        return replace(explanation, values={**x, **dates}, words=words)
+        return replace(explanation, values={**x, **values}, words=words)
 
     def score_words(self, x: Mapping[Any, Any]) -> dict[Hashable, dict[Any, dict[str, float]]]:
         """Return how much each word in the texts of a row (value by column) speaks for each label, by column, label and word. A

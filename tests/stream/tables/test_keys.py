@@ -208,7 +208,7 @@ def test_the_memory_belongs_to_its_column_in_explanations():
     model = table_model(frame, "y", key="device", learner=BSGDClassifier(20, seed=1))
     model.learn_many(frame)
     explanation = model.explain_one({"device": "k1", "a": 0.5})
-    assert set(explanation.contributions) == {"device", "a"}
+    assert set(explanation.contributions) == {"device", "device (memory)", "a"}
     example = model.examples_one({"device": "k1", "a": 0.5}, 1)
     assert "device" in str(example)
 
