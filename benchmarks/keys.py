@@ -1,10 +1,11 @@
 """Compares ways to use the key of a keyed stream, such as the device of each row, on tables in the order of time.
 
 Each table NAME.csv or NAME.csv.gz has the columns ``device`` (the key), numbers, and ``y``. The same default model learns it
-prequentially without the key, with the key as a number (if it is one), as a category and as a key. `last` predicts the key's
-previous label, with a probability of 0.9, or its previous target, and the first row of a key by the rows before it. The loss is
-log loss, without the first row of each label, or MAE for numbers. Times include reading the file, and variants take turns. With
-``--speed``, what a row and a key cost is measured on a made table instead. Run it on one core:
+prequentially without the key, with the key as a number (if it is one), as a category and as a key, and as a key with small models
+of each key. `last` predicts the key's previous label, with a probability of 0.9, or its previous target, and the first row of a
+key by the rows before it. The loss is log loss, without the first row of each label, or MAE for numbers. Times include reading
+the file, and variants take turns. With ``--speed``, made rows show what a row and a key cost, the small models of one key and of
+many in random order, and a checkpoint after rows of 1 % of the keys. Run it on one core:
 ``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/keys.py --data FOLDER``.
 """
 
@@ -21,20 +22,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
+from _key_speed import measure_encoder, measure_models
 from common import make_parser, print_table, report_progress, summarise, write_json
 
 from streamsvm import SVMClassifier, SVMRegressor
+from streamsvm.learners.keyed import KeyedClassifier, KeyedRegressor
 from streamsvm.stream import LearningLoop, open_source
 from streamsvm.stream.tables import TableEncoder
 
 KEY, TARGET, REFERENCE, BASELINE = "device", "y", "category", "last"
-#: Kinds of the key's column by variant.
-VARIANTS = {"no key": "drop", "number": "number", REFERENCE: "category", "key": "key"}
+#: For each variant, the kind of the key's column, and whether each key has small models.
+VARIANTS = {
+    "no key": ("drop", False),
+    "number": ("number", False),
+    REFERENCE: ("category", False),
+    "key": ("key", False),
+    "key, small models": ("key", True),
+}
 MAX_LABELS = 8  # more distinct numbers are targets of a regression
 LAST_PROBABILITY = 0.9  # of the previous label of a key
 MIN_PROBABILITY = 2.0**-52  # to which the metric LogLoss clips probabilities
-CHUNK, SPEED_ROWS = 4_096, 65_536  # rows at once, and in all
 _now = time.process_time_ns
 
 
@@ -51,9 +58,9 @@ class Table(NamedTuple):
         return isinstance(self.y[0], float)
 
     @property
-    def variants(self) -> dict[str, str]:
+    def variants(self) -> list[str]:
         """The variants for this table: the key as a number only if it is one."""
-        return {name: kind for name, kind in VARIANTS.items() if kind != "number" or are_numbers(self.keys)}
+        return [name for name in VARIANTS if name != "number" or are_numbers(self.keys)]
 
 
 class Run(NamedTuple):
@@ -81,16 +88,18 @@ def read_tables(folder: Path) -> Iterator[tuple[str, Table]]:
         yield path.name.split(".")[0], Table(path, keys, [*map(float, y)] if are_numbers(y) and len(set(y)) > MAX_LABELS else y)
 
 
-def make_learner(regression: bool) -> Any:
-    """Return the default learner."""
-    return SVMRegressor(seed=0) if regression else SVMClassifier(seed=0)
+def make_learner(regression: bool, has_models: bool) -> Any:
+    """Return the default learner, optionally with small models of each key."""
+    learner = SVMRegressor(seed=0) if regression else SVMClassifier(seed=0)
+    return (KeyedRegressor if regression else KeyedClassifier)(learner, key=KEY) if has_models else learner
 
 
-def run_variant(table: Table, kind: str) -> Run:
-    """Learn a table prequentially, with the key as a column of this kind."""
+def run_variant(table: Table, variant: str) -> Run:
+    """Learn a table prequentially, with this use of the key."""
+    kind, has_models = VARIANTS[variant]
     kinds = {KEY: kind}
     with open_source(str(table.path), label=TARGET, columns=kinds) as source:
-        model = TableEncoder(kinds) | make_learner(table.regression)
+        model = TableEncoder(kinds) | make_learner(table.regression, has_models)
         loop = LearningLoop(source, model, ["MAE"] if table.regression else ["LogLoss", "Accuracy"])
         start = _now()
         values = [report.value for report in loop.run().scores]
@@ -123,11 +132,11 @@ def run_baseline(table: Table) -> Run:
     return Run(math.fsum(losses) / len(losses), math.nan if table.regression else 100.0 * n_right / len(table.y), math.nan)
 
 
-def measure_table(table: Table, variants: dict[str, str], repeats: int) -> dict[str, dict[str, Any]]:
+def measure_table(table: Table, repeats: int) -> dict[str, dict[str, Any]]:
     """Return loss, accuracy and times of each variant, and the ratios to those of the reference in the same repeat."""
-    runs = [{name: run_variant(table, kind) for name, kind in variants.items()} for _ in range(repeats)]
+    runs = [{name: run_variant(table, name) for name in table.variants} for _ in range(repeats)]
     results: dict[str, dict[str, Any]] = {}
-    for name in variants:
+    for name in table.variants:
         times = [run[name].microseconds for run in runs]
         extra = [run[name].microseconds - run[REFERENCE].microseconds for run in runs]
         results[name] = runs[0][name]._asdict() | {"microseconds": summarise(times), "extra_microseconds": summarise(extra)}
@@ -161,54 +170,6 @@ def summarise_ratios(results: dict[str, Any], chosen: list[str]) -> tuple[list[l
     return lines, summary
 
 
-def make_rows(n_keys: int, n_labels: int) -> tuple[pd.DataFrame, list[Any]]:
-    """Return rows of keys in random order, and labels that depend on the key, or targets if ``n_labels`` is 0."""
-    rng = np.random.default_rng(1)
-    keys = rng.permutation(SPEED_ROWS) % n_keys
-    y = rng.normal(size=n_keys)[keys] + rng.normal(size=SPEED_ROWS)
-    codes = np.searchsorted(np.quantile(y, np.arange(1, n_labels) / max(n_labels, 1)), y)
-    return pd.DataFrame({KEY: [f"d{key}" for key in keys.tolist()]}), codes.tolist() if n_labels else y.tolist()
-
-
-def encode_rows(kind: str, frame: pd.DataFrame, y: list[Any]) -> tuple[float, int]:
-    """Encode and learn the rows of a frame in chunks. Returns microseconds of CPU a row, and the bytes of the target encoding."""
-    encoder = TableEncoder({KEY: kind})
-    chunks = [(frame.iloc[i : i + CHUNK], y[i : i + CHUNK]) for i in range(0, len(y), CHUNK)]
-    start = _now()
-    for rows, labels in chunks:
-        encoder.transform_many(rows)
-        encoder.learn_many(rows, labels)
-    return (_now() - start) / 1e3 / len(y), encoder.target_encoding.nbytes
-
-
-def measure_encoder(repeats: int) -> dict[str, Any]:
-    """Compare the cost of a key with that of a category: of encoding and learning a row, and in bytes per key and label."""
-    lines, results = [], {}
-    for n_labels in (2, MAX_LABELS, 0):
-        name = f"{n_labels} labels" if n_labels else "numbers"
-        (category_size, key_size), *runs = [
-            [encode_rows(kind, *make_rows(n_keys, n_labels)) for kind in (REFERENCE, "key")]
-            for n_keys in (SPEED_ROWS, *[SPEED_ROWS // 8] * repeats)  # the first run fills the table, and compiles
-        ]
-        category, key, extra = (summarise(times) for times in zip(*[(c[0], k[0], k[0] - c[0]) for c, k in runs], strict=True))
-        size = (key_size[1] - category_size[1]) / SPEED_ROWS / max(n_labels, 1)
-        results[name] = {"category": category, "key": key, "extra": extra, "bytes": size}
-        times = [f"{extra[quantile]:.3f}" for quantile in ("min", "median", "max")]
-        lines.append([name, f"{category['median']:.2f}", f"{key['median']:.2f}", *times, f"{size:.1f}"])
-    columns = ["labels", "us, category", "key", "more, min", "median", "max", "more bytes per key and label"]
-    print_table("Microseconds of CPU to encode and learn a row of one key", columns, lines)
-    return results
-
-
-def supports_keys() -> bool:
-    """Return whether this version has columns of keys."""
-    try:
-        TableEncoder({KEY: "key"})
-    except ValueError:
-        return False
-    return True
-
-
 def main() -> None:
     """Measure all tables in a folder, or the speed; print tables, and write JSON."""
     parser = make_parser(__doc__, "keys")
@@ -216,25 +177,26 @@ def main() -> None:
     parser.add_argument("--choose", help="comma-separated names of the sets of the first half; default: every other one by name")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each variant, to measure the time")
     parser.add_argument("--speed", action="store_true", help="measure the speed instead, on made rows")
+    parser.add_argument("--keys", nargs="+", type=int, default=[10_000, 100_000], help="numbers of keys for --speed")
     args = parser.parse_args()
     if args.repeats < 1:
         parser.error("--repeats must be at least 1")
     if args.speed:
-        write_json(args.out, {"repeats": args.repeats, "encoder": measure_encoder(args.repeats)})
+        encoder = measure_encoder(args.repeats)
+        models = measure_models(args.repeats, args.keys)
+        write_json(args.out, {"repeats": args.repeats, "encoder": encoder, "models": models})
         return
     if args.data is None or not (tables := dict(read_tables(args.data))):
         sys.exit("no data: name the folder of the tables with --data DIR (see benchmarks/README.md)")
     if unknown := {*(args.sets or ()), *(args.choose or "").split(",")} - {*tables, ""}:
         parser.error(f"no tables in the folder: {', '.join(sorted(unknown))}")
-    available = {name for name, kind in VARIANTS.items() if kind != "key" or supports_keys()}
     results: dict[str, Any] = {}
     names = [name for name in tables if not args.sets or name in args.sets]
     chosen = args.choose.split(",") if args.choose else names[::2]
     columns = ["variant", "loss", f"/ {REFERENCE}", "accuracy", "us, min", "median", "max"]
     for name in names:
         table = tables[name]
-        variants = {variant: kind for variant, kind in table.variants.items() if variant in available}
-        results[name] = measure_table(table, variants, args.repeats)
+        results[name] = measure_table(table, args.repeats)
         lines = [[variant, *format_result(result)] for variant, result in results[name].items()]
         print_table(f"{name}, {len(table.y):,} rows, {len(set(table.keys)):,} keys", columns, lines)
         report_progress(f"{name}: {', '.join(' '.join(line[::2][:2]) for line in lines)}")

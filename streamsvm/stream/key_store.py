@@ -36,7 +36,7 @@ _SCHEMA = [
     " AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE version >= blocks.version AND version < newer.version))",
 ]
 # With a log of 32 MB, a checkpoint of a few thousand keys need not wait until SQLite has copied it.
-_SETTINGS = "PRAGMA page_size = 8192; PRAGMA cache_size = -16000; PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 4000"
+_SETTINGS = "PRAGMA cache_size = -16000; PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 8000"
 #: Selects the newest row of each key up to a version: a number, or that of a checkpoint or, if this was deleted, of the last one.
 _SELECT = """SELECT key, max(version), updated, checksum, block FROM blocks WHERE number = ? AND version <= coalesce(?,
     (SELECT max(version) FROM checkpoints WHERE checksum = ?), (SELECT max(version) FROM checkpoints)) """
