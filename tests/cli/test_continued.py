@@ -18,7 +18,7 @@ FACTORS = {
     "to": ("", "--to out.csv --passthrough id", "--to out.csv --rotate 1KB", "--to out.jsonl --rotate DAY"),
     "letters": ("--on-error skip", "--on-error bad.jsonl", "--on-error bad.jsonl --rotate 1KB"),
     "learner": ("bsgd,budget=20", "bsca,budget=20", "linear"),
-    "answers": ("", "--interval .9", "--threshold F1 --positive yes", "--costs yes=3,no=1", "--key-models c,max_keys=2"),
+    "answers": ("", "--interval .9", "--threshold F1 --positive yes", "--costs yes=3,no=1", "--key-models c,idle=50"),
     "scores": ("", "--metric LogLoss --window 30", "--drift ADWIN", "--drift PageHinkley(threshold=1) --on-drift reset"),
     "weight": ("w:drop", "--weight w"),
 }
