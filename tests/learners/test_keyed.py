@@ -24,7 +24,7 @@ from streamsvm.learners.keyed import KeyedClassifier, KeyedRegressor
 from streamsvm.learners.keyed_models import MAX_FEATURES, KeyModels
 from streamsvm.stream.tables import TableEncoder
 
-N = 80 if config.DISABLE_JIT else 500
+N = 80 if config.DISABLE_JIT else 300
 KINDS = {"two": 2, "three": 3, "numbers": 0}
 
 
@@ -398,7 +398,7 @@ def devices(n):
 
 
 def test_tables_pass_their_key():
-    table = pandas.DataFrame(devices(300 if config.DISABLE_JIT else 1200))
+    table = pandas.DataFrame(devices(300 if config.DISABLE_JIT else 800))
     model = table_model(table, "y", learner=BSCAClassifier(30, seed=0), key="device", models_per_key=True)
     plain = table_model(table, "y", learner=BSCAClassifier(30, seed=0), key="device")
     costs = TableEncoder(keys="device") | CostSensitiveClassifier(
