@@ -183,7 +183,8 @@ class KeyedClassifier(_Keyed, ClassifierWrapper):
     key
         The name of the field of a row that has its key: a text or a number. Rows without it are learned by the classifier only.
     max_keys
-        The maximum number of keys in memory. When it is exceeded, the key whose last row is the oldest is forgotten.
+        The maximum number of keys in memory. When it is exceeded, the key whose last row is the oldest is forgotten or, in a run
+        with a `CheckpointFolder`, moved to a file in its folder.
     idle
         A key without any of the last ``idle`` rows starts again. None: never.
 
@@ -253,7 +254,8 @@ class KeyedRegressor(_Keyed, RegressorWrapper):
     key
         The name of the field of a row that has its key: a text or a number. Rows without it are learned by the regressor only.
     max_keys
-        The maximum number of keys in memory. When it is exceeded, the key whose last row is the oldest is forgotten.
+        The maximum number of keys in memory. When it is exceeded, the key whose last row is the oldest is forgotten or, in a run
+        with a `CheckpointFolder`, moved to a file in its folder.
     idle
         A key without any of the last ``idle`` rows starts again. None: never.
 

@@ -187,7 +187,7 @@ class CheckpointFolder(Checkpoints):
         folder is empty, ``target`` may be of another store, and is copied.
 
         Later checkpoints get the suffix ``.aside``. They are deleted when a new checkpoint has as many rows. To undo it, roll
-        back to one of them.
+        back to one of them. If the model has small models of keys, that is possible until the next run writes to the folder.
 
         Raises
         ------

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sqlite3
 import time
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,8 @@ from streamsvm.stream import (
 from streamsvm.stream.checkpoint import CorruptCheckpointError, TakenOverError, find_saved, list_checkpoints, read_checkpoint
 from streamsvm.stream.key_store import FILE_NAME
 from streamsvm.stream.prediction import FollowedModel
+
+FAILURES = Path(__file__).parents[2] / "docs" / "failures.md"
 
 
 def learn(model, keys):
@@ -271,8 +274,11 @@ def test_missing_damaged_and_foreign_files(folder, model, spoil, message, writes
     spoil(folder.path / FILE_NAME)
     with CheckpointFolder(folder.path, trusted=True) if writes else contextlib.nullcontext() as resumed:
         read = resumed.newest if writes else functools.partial(read_checkpoint, max(folder.path.glob("*.ckpt")), True)
-        with pytest.raises((CheckpointError, StreamError), match=message):
+        with pytest.raises((CheckpointError, StreamError), match=message) as raised:
             read().model.read_all()
+    if "malformed" in str(raised.value) or "are not in" in str(raised.value):
+        text = str(raised.value).replace(str(folder.path.parent), "DIR").replace("000000000040", "ROWS")
+        assert f"> {text.rpartition('cannot be loaded: ')[2]}\n" in FAILURES.read_text()
 
 
 def test_a_newer_checkpoint_without_its_keys_is_skipped(folder, model):
