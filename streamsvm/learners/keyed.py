@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -92,32 +91,23 @@ class _Keyed(ModelWrapper):
         `SVMClassifier.predict_then_learn`; the key is one of the columns. Raises an AttributeError if the wrapped model has no
         such method.
         """
-        return partial(self._predict_then_learn, self._wrapped_model.predict_then_learn)
+        models, predict_wrapped = self.key_models, self._wrapped_model.predict_then_learn
 
-    def _predict_then_learn(
-        self,
-        predict_wrapped: Callable[..., Any],
-        X: np.ndarray,
-        names: Sequence[Hashable],
-        y: Sequence[Any],
-        probability: Any,
-        weights: np.ndarray | None = None,
-    ) -> Any:
-        """Predict each of the rows ``X`` [n, names] before it is learned with its label or target in ``y``: first with the small
-        models, then with ``predict_wrapped``, the wrapped model's method of this kind. Returns its result; None if the rows must
-        be processed one by one.
-        """
-        models = self.key_models
-        with contextlib.suppress(_RefusedBatchError), models.rollback_on_error(self._wrapped_model):
-            if (predictions := models.process_rows(X, names, y, weights)) is None:
-                return None
-            features = {name: i for i, name in enumerate(names) if name != self.key}
-            added = self._list_outputs(features)
-            matrix = np.hstack([X[:, [*features.values()]], predictions[:, [*added.values()]]])
-            if (result := predict_wrapped(matrix, [*features, *added], y, probability, weights)) is None:
-                raise _RefusedBatchError
-            return result
-        return None
+        def predict_then_learn(
+            X: np.ndarray, names: Sequence[Hashable], y: Sequence[Any], probability: Any, weights: np.ndarray | None = None
+        ) -> Any:
+            with contextlib.suppress(_RefusedBatchError), models.rollback_on_error(self._wrapped_model):
+                if (predictions := models.process_rows(X, names, y, weights)) is None:
+                    return None
+                features = {name: i for i, name in enumerate(names) if name != self.key}
+                added = self._list_outputs(features)
+                matrix = np.hstack([X[:, [*features.values()]], predictions[:, [*added.values()]]])
+                if (result := predict_wrapped(matrix, [*features, *added], y, probability, weights)) is None:
+                    raise _RefusedBatchError
+                return result
+            return None
+
+        return predict_then_learn
 
     def explain_one(
         self,
