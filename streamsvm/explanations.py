@@ -147,11 +147,29 @@ def importance(model: Any, rows: Any, y: Any = None, *, max_rows: int = 1000, se
 
 
 def measure_keys(model: Any, rows: Sequence[Mapping[Any, Any]], y: Any, key: str) -> dict[str, list[float]]:
-    """Measure the errors of ``model`` on the rows of each value of the column ``key``, such as each device, with and without what
+    """Measure the error of ``model`` on the rows of each value of the column ``key``, such as each device, with and without what
     it has learned of that value alone.
 
-    ``rows`` and their labels or targets ``y`` are as in `importance`; rows without a label or a key are left out. Returns for
-    each value, as text, the number of rows, their error, and their error if the value were unknown.
+    Parameters
+    ----------
+    model, rows, y
+        As in `importance`; the rows are dicts. Rows without a label or a value of ``key`` are left out.
+    key
+        The name of the column.
+
+    Returns
+    -------
+    For each value, as text: the number of rows, their error, and their error if the value were unknown.
+
+    Examples
+    --------
+    >>> import streamsvm
+    >>> rows = [{"device": f"d{i * i % 3}", "y": "yes" if i * i % 3 else "no"} for i in range(200)]
+    >>> model = streamsvm.table_model(rows, label="y", key="device")
+    >>> for row in rows:
+    ...     model.learn_one(row, row["y"])
+    >>> measure_keys(model, rows, None, "device")
+    {'d0': [67, 0.0, 1.0], 'd1': [133, 0.0, 0.0]}
     """
     task, groups = _LearnerTask(model, rows, y, len(rows)), dict[str, list[int]]()
     labels: Any = task.y

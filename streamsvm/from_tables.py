@@ -72,8 +72,8 @@ def table_model(
         Name of the column, or of several, that tells which device, customer or shop a row is of, as ``keys`` of `TableEncoder`:
         the same as ``"device:key"`` in ``columns``.
     models_per_key
-        Whether to wrap the learner in a `KeyedClassifier` or `KeyedRegressor`, which adds small models of each device. ``key`` is
-        then the name of one column.
+        Whether to wrap the learner in a `streamsvm.learners.keyed.KeyedClassifier` or ``KeyedRegressor``, which adds small models
+        of each device. ``key`` is then the name of one column.
     missing
         Missing-value markers, such as ``["NA", "-"]``.
     decimal
