@@ -1,4 +1,4 @@
-"""What the key of a row costs: in the encoder, in small models of each key, and in checkpoints; for `keys.py --speed`."""
+"""Measure the cost of keys of rows: in the encoder, in small models of each key, and in checkpoints; for `keys.py --speed`."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ Each table NAME.csv or NAME.csv.gz has the columns ``device`` (the key), numbers
 prequentially without the key, with the key as a number (if it is one), as a category and as a key, and as a key with small models
 of each key. `last` predicts the key's previous label, with a probability of 0.9, or its previous target, and the first row of a
 key by the rows before it. The loss is log loss, without the first row of each label, or MAE for numbers. Times include reading
-the file, and variants take turns. With ``--speed``, made rows show what a row and a key cost, the small models of one key and of
-many in random order, and a checkpoint after rows of 1 % of the keys. Run it on one core:
+the file, and variants take turns. With ``--speed``, made rows show the cost of a row and of a key, the small models of one key
+and of many in random order, and a checkpoint after rows of 1 % of the keys. Run it on one core:
 ``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/keys.py --data FOLDER``.
 """
 
