@@ -7,7 +7,6 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -82,7 +81,7 @@ class CheckpointFolder(Checkpoints):
     def __init__(self, path: str | Path, trusted: bool = False, take_over: bool = False, **retention: Unpack[Retention]) -> None:
         self._set_retention(**retention)
         self.path, self._trusted = Path(path), trusted
-        self._keys = KeyStore(self.path, partial(self._check_owned, self.path))
+        self._keys = KeyStore(self.path, lambda: self._check_owned(self.path))
         self._valid_files: dict[Path, tuple[int, ...] | None] = {}  # file states of undamaged checkpoints
         try:
             missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]

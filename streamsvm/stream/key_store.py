@@ -41,8 +41,7 @@ _SETTINGS = "PRAGMA cache_size = -16000; PRAGMA journal_mode = WAL; PRAGMA wal_a
 _SELECT = """SELECT key, max(version), updated, checksum, block FROM blocks WHERE number = ? AND version <= coalesce(?,
     (SELECT max(version) FROM checkpoints WHERE checksum = ?), (SELECT max(version) FROM checkpoints)) """
 #: Writes a row, if possible in place of one that is not used any more.
-_INSERT = """INSERT OR REPLACE INTO blocks
-    VALUES ((SELECT max(id) FROM unused WHERE number = ? AND key = ?), ?, ?, ?, ?, ?, ?)"""
+_INSERT = "REPLACE INTO blocks VALUES ((SELECT max(id) FROM unused WHERE number = ? AND key = ?), ?, ?, ?, ?, ?, ?)"
 
 
 class KeyStoreError(ModelFileError, StreamError):
@@ -134,7 +133,7 @@ class KeyStore:
             if self._path.is_file():
                 with self.connect() as connection:
                     query = "SELECT max(version) FROM checkpoints WHERE checksum = ?"
-                    self._opened.version = connection.execute(query, (self._opened.checksum,)).fetchone()[0]
+                    self._opened.version = int(connection.execute(query, (self._opened.checksum,)).fetchone()[0] or 0)
             if not self._opened.version:
                 raise CorruptFileError(f"the models of its keys are not in {self._path}. {_ADVICE}")
         return KeyTable(self, self._opened, number)
@@ -185,9 +184,8 @@ class KeyStore:
                     connection.execute("BEGIN IMMEDIATE")
                     self.check_owned()
                     if snapshot is not self.current:
-                        if not snapshot.version:
-                            query = "SELECT coalesce(max(version), 0) FROM checkpoints"
-                            (snapshot.version,) = connection.execute(query).fetchone()
+                        query = "SELECT coalesce(max(version), 0) FROM checkpoints"
+                        snapshot.version = snapshot.version or connection.execute(query).fetchone()[0]
                         # Later rows are of a run that was killed, or from before a rollback.
                         connection.execute("DELETE FROM blocks WHERE version > ?", (snapshot.version,))
                         connection.execute("DELETE FROM checkpoints WHERE version > ?", (snapshot.version,))
