@@ -151,9 +151,7 @@ class KeyStore:
         with self.connect(self.current, "FULL") as connection:
             rows = [(checksum, self.current.version + 1, *item) for item in self.oldest.items()]
             connection.executemany("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", rows)
-            files = filter(Path.is_file, self._path.parent.glob("checkpoint-*"))
-            kept = json.dumps([checksum, *(read_file(file)[-32:].hex() for file in files)])
-            connection.execute("DELETE FROM checkpoints WHERE checksum NOT IN (SELECT value FROM json_each(?))", (kept,))
+            self._drop_deleted(connection, checksum)
             # Look for unused rows in the next part of the file: with idle keys, of twice as many rows as were written. Otherwise,
             # most unused rows are overwritten later.
             (start,) = connection.execute("SELECT coalesce(min(id), 0) FROM blocks WHERE id >= ?", (self._next_id,)).fetchone()
@@ -163,6 +161,12 @@ class KeyStore:
             self._n_changes = connection.execute(query, (start, self._next_id)).connection.total_changes
         self.current.checksum = checksum
         self.current.version += 1
+
+    def _drop_deleted(self, connection: sqlite3.Connection, new_checksum: str = "") -> None:
+        """Delete checkpoints from the table that have no file, except the one with ``new_checksum``, which is written next."""
+        files = filter(Path.is_file, self._path.parent.glob("checkpoint-*"))
+        kept = json.dumps([new_checksum, *(read_file(file)[-32:].hex() for file in files)])
+        connection.execute("DELETE FROM checkpoints WHERE checksum NOT IN (SELECT value FROM json_each(?))", (kept,))
 
     def close(self) -> None:
         """Close the file. Models that were loaded can still read their blocks."""
@@ -184,6 +188,7 @@ class KeyStore:
                     connection.execute("BEGIN IMMEDIATE")
                     self.check_owned()
                     if snapshot is not self.current:
+                        self._drop_deleted(connection)
                         query = "SELECT coalesce(max(version), 0) FROM checkpoints"
                         snapshot.version = snapshot.version or connection.execute(query).fetchone()[0]
                         # Later rows are of a run that was killed, or from before a rollback.

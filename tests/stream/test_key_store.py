@@ -142,6 +142,13 @@ def test_a_kill_between_the_two_files(folder, model, monkeypatch):
     assert load(folder.path, trusted=True).read_all() == twin.read_all()
 
 
+def test_a_kill_between_the_first_two_files(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_folder, "write_file", lambda path, data: (_ for _ in ()).throw(Killed))
+        raises(None, learn_keys, tmp_path / "killed", 120, 60, 10, error=Killed)
+    assert learn_keys(tmp_path / "killed", 120, 60, 10) == learn_keys(tmp_path / "whole", 120, 60, 10)
+
+
 def test_a_full_disk(folder, model):
     expected, connection = model.read_all(), folder._keys._connection
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
