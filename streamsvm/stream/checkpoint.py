@@ -208,8 +208,8 @@ class Checkpoints(Closeable):
         raise NotImplementedError
 
     def check(self, model: Any, state: Any) -> None:
-        """Raise a CheckpointError if the model or the run's ``state`` contains objects that cannot be saved in a checkpoint.
-        Nothing is written.
+        """Raise a CheckpointError if the model or the run's ``state`` contains objects that cannot be saved in a checkpoint. No
+        checkpoint is written; but from now on, a model stores its keys where checkpoints are.
         """
         try:
             self._serialize(model, state, {}, 0, {})

@@ -330,6 +330,22 @@ def test_a_run_that_stops_and_continues_with_evicted_keys(tmp_path):
     assert {*merged.key_models._slots} == {*sorted(last_rows, key=last_rows.get)[-10:]}
 
 
+def test_two_keys_of_a_row_have_a_table_each(tmp_path):
+    inner = KeyedClassifier(BSGDClassifier(budget=5, seed=1), key="shop", max_keys=5)
+    model = KeyedClassifier(inner, key="device", max_keys=5)
+    with CheckpointFolder(tmp_path) as folder:
+        for i in range(2):
+            for x, y in make_rows(60, 30):
+                model.learn_one({**x, "shop": x["device"] % 7 + i}, y)
+            save(folder, model, 60 * (i + 1))
+    resumed = load(tmp_path)
+    for models in (model.key_models, inner.key_models):
+        other = resumed.key_models if models.key == "device" else resumed.classifier.key_models
+        assert {*other.store.read_recent(-1)} == {*models.store.read_recent(-1)}
+    assert query(tmp_path, "SELECT count(DISTINCT number) FROM blocks") == [(2,)]
+    assert model.key_models.store.number != inner.key_models.store.number
+
+
 @pytest.mark.thorough
 def test_kills_at_random_moments(tmp_path):
     n = 30 if OF_RELEASE else 6
