@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from streamsvm.core.saved import BLOCK_STORE
-from streamsvm.files.container import CorruptFileError, ModelFileError, read_file
+from streamsvm.files.container import CorruptFileError, ModelFileError
 from streamsvm.stream.endpoints import StreamError
 
 FILE_NAME = "keys.sqlite"
@@ -165,7 +167,8 @@ class KeyStore:
     def _drop_deleted(self, connection: sqlite3.Connection, new_checksum: str = "") -> None:
         """Delete checkpoints from the table that have no file, except the one with ``new_checksum``, which is written next."""
         files = filter(Path.is_file, self._path.parent.glob("checkpoint-*"))
-        kept = json.dumps([new_checksum, *(read_file(file)[-32:].hex() for file in files)])
+        ends = [np.fromfile(file, np.uint8, offset=max(file.stat().st_size - 32, 0)).tobytes() for file in files]
+        kept = json.dumps([new_checksum, *(end.hex() for end in ends)])
         connection.execute("DELETE FROM checkpoints WHERE checksum NOT IN (SELECT value FROM json_each(?))", (kept,))
 
     def close(self) -> None:
