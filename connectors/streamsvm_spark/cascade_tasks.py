@@ -110,29 +110,6 @@ def _parse_candidates(batch: pa.RecordBatch) -> CandidateRows:
     return CandidateRows(**arrays)
 
 
-def make_kernel_sums(support: CandidateRows, kernel: Kernel) -> KernelSums:
-    """Return an object that computes, for new rows, the sums of kernel values with the support vectors ``support`` times their
-    signed coefficients: decision values without the intercept.
-    """
-    return KernelSums(support.X.astype(np.float64), (support.alpha * support.signs)[np.newaxis], kernel)
-
-
-def compute_decision_values(sums: KernelSums, bias: float, rows: CandidateRows, reach: float) -> np.ndarray:
-    """Return the decision values of ``rows``, float64 [n]: kernel sums, which ``sums`` computes, plus the intercept ``bias``. To
-    save time, rows with a margin certainly above 1 + ``reach`` are computed in float32, all others exactly.
-
-    Rows beyond that margin have no loss and violate no condition, so float32 accuracy is sufficient.
-    """
-    X = rows.X.astype(np.float64)
-    with limit_blas_threads():
-        if (approximation := sums.compute_float32(X)) is None:
-            return bias + sums.compute_exact(X)[:, 0]
-        f, error = bias + approximation[0][:, 0], approximation[1][:, 0]
-        is_near = 1.0 - rows.signs * f + error > -reach
-        f[is_near] = bias + sums.compute_exact(X[is_near])[:, 0]
-    return f
-
-
 _SUBPROBLEM_TOL = 0.1  # tolerance below the top of the tree, where another solution follows
 _MAX_ROWS_OF_ONE_CLASS = 1000  # rows sent by a partition of one class, whose support vectors are unknown
 _NEAR_MARGIN = 0.05  # rows beyond the margin by at most this are sent, too, because they may violate it in the next round
@@ -253,7 +230,8 @@ class ScanTask(NamedTuple):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that violate the margin most and that the driver does not have, then metadata for the objectives."""
-        part, sums = TaskContext.get().partitionId(), make_kernel_sums(self.support, self.kernel)
+        part, coefficients = TaskContext.get().partitionId(), self.support.alpha * self.support.signs
+        sums = KernelSums(self.support.X.astype(np.float64), coefficients[np.newaxis], self.kernel)
         driver_rows, candidates = self.driver_rows.get(part, np.empty(0)), CandidateRows.concatenate([])
         shortfalls = np.empty(0)  # 1 minus the margin, of each candidate
         loss, product, n_matched, violators, worst = 0.0, 0.0, 0, 0, 0.0
@@ -261,11 +239,12 @@ class ScanTask(NamedTuple):
             rows, _ = read_results([batch])
             if not len(rows.row):
                 continue
-            f = compute_decision_values(sums, self.bias, rows, _NEAR_MARGIN)
+            with limit_blas_threads():
+                f = self.bias + sums.compute(rows.X.astype(np.float64))[:, 0]
             batch_shortfalls = 1.0 - rows.signs * f
             loss += float(rows.w @ np.maximum(batch_shortfalls, 0.0))
             positions, support = self._match_support_vectors(rows)
-            product += float((self.support.alpha[support] * self.support.signs[support]) @ f[positions])
+            product += float(coefficients[support] @ f[positions])
             n_matched += len(positions)
             new = np.flatnonzero((batch_shortfalls > -_NEAR_MARGIN) & ~np.isin(rows.row, driver_rows))
             violators += int((batch_shortfalls[new] > self.tol).sum())

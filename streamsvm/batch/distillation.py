@@ -36,7 +36,7 @@ _MAX_C_OF_CLASSIFIERS = 0.2  # a larger C would let a few noisy rows undo the fi
 _TIMES_LEARNED = 10  # a fitted row counts as learned this many times, so that only C limits the next steps
 
 _NEGLIGIBLE_LOSS = 0.005  # percentage points of accuracy; vectors with a smaller loss are moved no further
-_MAX_RELATIVE_ERROR = 0.2  # of decision values f in float32, relative to max(|f|, 1), on rows that are fitted
+
 # Shares of the budget after each stage of the choice of vectors: support vectors, then twice rows with large residuals.
 _SELECTION_STAGES = (0.25, 0.5, 1.0)
 
@@ -417,7 +417,7 @@ class _Distillation:
         """
         machine = self.machine
         chunks = [rows[start : start + _FLOAT64_CHUNK_ROWS] for start in range(0, rows.shape[0], _FLOAT64_CHUNK_ROWS)]
-        f = np.concatenate([machine._compute_decisions(chunk.astype(np.float64), _is_accurate_enough) for chunk in chunks])
+        f = np.concatenate([machine._compute_decisions(chunk.astype(np.float64)) for chunk in chunks])
         if not is_classifier(machine):
             return f, None
         if not self.is_multiclass:
@@ -449,10 +449,3 @@ class _Distillation:
             rows, best = np.arange(len(values)), targets.argmax(axis=1)
             costs = targets[rows, best] - targets[rows, values.argmax(axis=1)]
         return 100.0 * float(np.minimum(costs, 1.0).sum()) / len(values)
-
-
-def _is_accurate_enough(f: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return a mask, bool [n], of the rows whose float32 decision values ``f`` [n, machines] have errors (``error``, same shape)
-    that are small enough for fitting an expansion to them.
-    """
-    return (error <= _MAX_RELATIVE_ERROR * np.maximum(np.abs(f), 1.0)).all(axis=1)

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm.batch.hss.compositional import compose_matrix
 from streamsvm.batch.hss.trees import PartitionTree, add_forest_values, check_forest, grow_tree, join_trees, pack_forest
-from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, SettledTest
+from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor
 from streamsvm.batch.path_machine import PathData, PathMachine, choose_forest_sizes
 from streamsvm.batch.problem import Bounds, RowGroups
 from streamsvm.batch.tree_descent import LossTerms, TreeSolution, descend_tree
@@ -262,10 +262,9 @@ class HierarchicalMachine(PathMachine):
         """Set ``_predictor``, the object for fast predictions: all trees, with the rows of their leaves in one array."""
         self._predictor = pack_forest(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
 
-    def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:  # noqa: ARG002 - always fast
+    def _compute_decisions(self, X: Any) -> np.ndarray:
         """Return the decision values for the rows X, averaged over the trees, float64 [n, machines]. There is one column for a
-        regressor or two classes, and otherwise one for each class. ``find_settled`` is ignored, because all values have the same
-        precision.
+        regressor or two classes, and otherwise one for each class.
         """
         out = np.tile(self._intercepts, (X.shape[0], 1))
 

@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin, is_classifier, is_outlier_detector, is_
 from sklearn.utils.validation import _check_sample_weight
 
 from streamsvm.batch.distillation import to_budget
-from streamsvm.batch.kernel_sums import MIN_CHUNK_ROWS, KernelSums
+from streamsvm.batch.kernel_sums import KernelSums
 from streamsvm.core.checks import MachineGamma, MachineKernel, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
 from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets, is_finite_array, validate_rows
@@ -24,10 +24,7 @@ _NO_FIT = "the saved model is corrupt: its support vectors and coefficients do n
 _NO_CSR = "the saved model is corrupt: its sparse support vectors are not a valid CSR matrix"
 _CSR_CLASSES = {"csr_array": sparse.csr_array, "csr_matrix": sparse.csr_matrix}
 _KERNELS_WITH_COEF0 = (POLY, SIGMOID)  # the others ignore coef0
-
-#: A function of decision values and bounds of their errors, float64 [n, machines] each. It returns a mask, bool [n], of the rows
-#: whose prediction is the same for all decision values within these bounds: they need no exact decision values.
-SettledTest = Callable[[np.ndarray, np.ndarray], np.ndarray]
+_MAX_FEW_ROWS = 32  # predictions of up to this many rows take less time than to limit the threads of BLAS
 
 
 class TrainingData(NamedTuple):
@@ -193,32 +190,17 @@ class KernelMachine(SklearnEstimator):
 
     # Predictions ------------------------------------------------------------------------------------------------------------
 
-    def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:
+    def _compute_decisions(self, X: Any) -> np.ndarray:
         """Return the decision values for rows X, float64 [n, machines], with a column for each binary machine (one for a
-        regressor or two classes). ``find_settled(f, error)`` returns a mask of the rows that are certain enough in faster
-        float32; the others are computed in float64. Without it, all are.
-
-        With ``find_settled``, rows may have float32 decision values if these settle the prediction. Predictions are then equal to
-        those of exact decision values to the last bit, which depends on the other rows of the chunk.
+        regressor or two classes).
         """
-        out = np.empty((X.shape[0], len(self._intercepts)))
-        size, tolerances = self._predictor.choose_chunk_rows(X), 1e-10 * np.abs(self._coefficients).sum(axis=1)
+        out, size = np.empty((X.shape[0], len(self._intercepts))), self._predictor.choose_chunk_rows(X)
 
         def decide_chunk(start: int) -> None:
             """Write the decision values of the chunk of rows that begins at row ``start`` into the output array."""
-            chunk, values = X[start : start + size], out[start : start + size]
-            rough_sums = None if find_settled is None else self._predictor.compute_float32(chunk)
-            if find_settled is not None and rough_sums is not None:
-                sums, errors = rough_sums
-                values[:] = sums + self._intercepts
-                doubtful = np.flatnonzero(~find_settled(values, errors))
-                values[doubtful] = self._predictor.compute_exact(chunk[doubtful]) + self._intercepts
-                if find_settled(values[doubtful], np.broadcast_to(tolerances, (len(doubtful), len(tolerances)))).all():
-                    return
-            # A row lies so close to the decision boundary that the last bit counts.
-            values[:] = self._predictor.compute_exact(chunk) + self._intercepts
+            out[start : start + size] = self._predictor.compute(X[start : start + size]) + self._intercepts
 
-        with limit_blas_threads() if X.shape[0] > MIN_CHUNK_ROWS else nullcontext():  # the limit takes longer than a few rows
+        with limit_blas_threads() if X.shape[0] > _MAX_FEW_ROWS else nullcontext():
             self._run_chunks(decide_chunk, range(0, X.shape[0], size))
         return out
 
@@ -321,24 +303,6 @@ class KernelClassifier(SklearnClassifier):
         """
         return 1 if classes == 2 else classes
 
-    def _predict_checked(self, X: Any) -> np.ndarray:
-        """Return the predicted labels [n] of rows X that have been validated. Float32 decision values are used where they
-        determine the label with certainty.
-        """
-        return self._predict_from_decisions(self._compute_decisions(X, self._find_settled))
-
-    def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
-        """Return a mask, bool [n], of the rows whose predicted label is certain although the decision values ``f`` [n, machines]
-        are inexact: it is the same for all values within ``f`` ± ``error`` (same shape). There is a column for each class (one
-        for two classes).
-        """
-        if f.shape[1] == 1:
-            return is_sign_settled(f, error)
-        best = f.argmax(axis=1)[:, np.newaxis]
-        low, high = np.take_along_axis(f - error, best, axis=1), f + error
-        np.put_along_axis(high, best, -np.inf, axis=1)
-        return low[:, 0] > high.max(axis=1)
-
     def _compute_scores(self, f: np.ndarray) -> np.ndarray:
         """Convert decision values ``f`` [n, machines], with a column for each class (one for two classes), to the result of
         `decision_function`: [n] for two classes, otherwise [n, classes].
@@ -399,13 +363,6 @@ def compute_decision_values(model: Any, rows: np.ndarray) -> np.ndarray:
     if isinstance(model, KernelMachine):
         return model._compute_scores(model._compute_decisions(rows))
     return model.decision_function(rows)
-
-
-def is_sign_settled(f: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return a mask, bool [n], of the rows where no decision value in ``f`` [n, machines] can have the wrong sign: all are
-    farther from 0 than their error bounds in ``error`` [n, machines].
-    """
-    return (np.abs(f) > error).all(axis=1)
 
 
 def _resolve_gamma(gamma: MachineGamma, X: Any, weights: np.ndarray) -> float:

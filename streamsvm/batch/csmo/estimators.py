@@ -262,28 +262,6 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         """
         return 0.5 * (self._sum_pair_values(np.where(is_second, 1.0, -1.0)) + len(self.classes_) - 1)
 
-    def _predict_checked(self, X: Any) -> np.ndarray:
-        """Return the labels [n] predicted for rows X that have been validated. Decision values are computed in float64 instead of
-        faster float32 if ``break_ties`` is True, because their size then matters.
-        """
-        breaks_ties = self.break_ties and len(self.classes_) > 2  # by exact decision values, so float32 settles nothing
-        return self._predict_from_decisions(self._compute_decisions(X)) if breaks_ties else super()._predict_checked(X)
-
-    def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
-        """Return a mask, bool [n], of the rows whose predicted label is certain although the decision values ``f`` [n, pairs] are
-        inexact: no change of ``f`` by at most ``error`` (same shape) can change the class with the most votes.
-        """
-        if len(self.classes_) == 2:
-            return super()._find_settled(f, error)
-        has_class = np.zeros((f.shape[1], len(self.classes_)))
-        for k, pair in enumerate(combinations(range(len(self.classes_)), 2)):
-            has_class[k, pair] = 1.0
-        votes, unsure = self._count_votes(f >= 0.0), (np.abs(f) <= error) @ has_class
-        best = votes.argmax(axis=1)[:, np.newaxis]
-        low, high = np.take_along_axis(votes - unsure, best, axis=1), votes + unsure
-        np.put_along_axis(high, best, -np.inf, axis=1)
-        return ~unsure.any(axis=1) | (low[:, 0] > high.max(axis=1))
-
     def _compute_soft_votes(self, f: np.ndarray) -> np.ndarray:
         """Return a continuous version of the votes of each class, float64 [n, classes], from pairwise decision values ``f`` [n,
         pairs]: a pair with a small decision value gives only a fraction of a vote.

@@ -24,7 +24,7 @@ from streamsvm.batch.csmo.solver import (
     is_small,
 )
 from streamsvm.batch.csmo.state import choose_row_form, compute_gram_rows
-from streamsvm.batch.kernel_machine import KernelMachine, SettledTest, TrainingData, check_coefficients, has_type_and_shape
+from streamsvm.batch.kernel_machine import KernelMachine, TrainingData, check_coefficients, has_type_and_shape
 from streamsvm.batch.problem import RowGroups, check_bounds
 from streamsvm.core.checks import check_one_of, parameter
 from streamsvm.core.kernels import LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, PRECOMPUTED, Kernel
@@ -412,13 +412,12 @@ class CSMO(KernelMachine):
         check_is_fitted(self)
         return super()._check_rows(X) if self._kernel.kind != PRECOMPUTED or self._kernel_function is None else X
 
-    def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:
+    def _compute_decisions(self, X: Any) -> np.ndarray:
         """Return the decision values of all SVMs of this estimator (one for each pair of classes) for the rows X, float64 [n,
-        machines]. If ``find_settled`` is passed, rows for which it returns True may have faster float32 values. For a precomputed
-        kernel, X contains kernel values with all training rows.
+        machines]. For a precomputed kernel, X contains kernel values with all training rows.
         """
         if self._kernel.kind != PRECOMPUTED:
-            return super()._compute_decisions(X, find_settled)
+            return super()._compute_decisions(X)
         n, m = _num_samples(X), len(self.support_)
         out = np.tile(self._intercepts, (n, 1))
         size = max(_MAX_KERNEL_VALUES // max(m, 1), 1)

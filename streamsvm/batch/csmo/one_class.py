@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import OutlierMixin
 
 from streamsvm.batch.csmo.machine import CSMO
-from streamsvm.batch.kernel_machine import TrainingData, is_sign_settled
+from streamsvm.batch.kernel_machine import TrainingData
 from streamsvm.core.checks import parameter
 from streamsvm.core.docstrings import complete_docstring
 
@@ -113,10 +113,6 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         SVM, [[0, 1]]. An SVM with rows of its second class only has no negative coefficients.
         """
         return np.ones(len(training.weights), np.int64), np.array([[0, 1]])
-
-    def _predict_checked(self, X: Any) -> np.ndarray:
-        """Return 1 (inside the learned set) or -1 (outside) for each row of X, int [n]. The rows have been validated."""
-        return self._predict_from_decisions(self._compute_decisions(X, is_sign_settled))
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
         """Return 1 for decision values ``f`` [n, 1] of at least 0, and otherwise -1, int [n]."""

@@ -88,7 +88,7 @@ class KernelBlocks:
             return np.zeros((len(Z), *coefficients.shape[1:]))
         sums = KernelSums(self.X[support], np.ascontiguousarray(columns[support].T), self.kernel)
         size = sums.choose_chunk_rows(Z)
-        parts = [sums.compute_exact(Z[start : start + size]) for start in range(0, max(len(Z), 1), size)]
+        parts = [sums.compute(Z[start : start + size]) for start in range(0, max(len(Z), 1), size)]
         return np.concatenate(parts).reshape(len(Z), *coefficients.shape[1:])
 
 
