@@ -24,7 +24,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.messages import format_count
 from streamsvm.stream import CheckpointFolder, PredictionLoop, Progress, Source
 from streamsvm.stream.prediction import FollowedModel, open_followed
-from streamsvm.stream.rows import detects_anomalies, has_probabilities, split_pipeline
+from streamsvm.stream.rows import detects_anomalies, find_keys, has_probabilities, split_pipeline
 
 _WINDOW = 1000
 
@@ -40,6 +40,9 @@ def run_predict(arguments: argparse.Namespace) -> bool:
             return True
         check_predicts(saved.model, job.model, accepts_detectors=True)
         check_differs_from_learner({"--to": str(job.to), "--on-error": job.on_error}, saved)
+        if not job.follow and (keys := find_keys(saved.model)):
+            text = f"what it remembers of each {keys[0]} is as of its checkpoint: --follow keeps it up to date while learn runs"
+            job.reporter.report_event(text, "keys")
         followed = None if not job.follow else _DecisionFollower(models, job)
         table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
         default_label = None if job.text_format == "libsvm" else read_saved_label(saved)

@@ -25,6 +25,13 @@ def table(file, tmp_path, call):
     return path
 
 
+def test_memories_of_keys_that_do_not_follow_the_learner_are_reported(table, tmp_path, call):
+    call("learn", table, "--label", "income", "--columns", "city:key", "--checkpoint", tmp_path / "keyed")
+    for state, is_reported in (("keyed", True), ("state", False)):
+        said = call("predict", table, "--model", tmp_path / state, "--to", "-").stderr
+        assert ("what it remembers of each city is as of its checkpoint" in said) is is_reported
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_label_of_checkpoint_is_not_a_feature(table, tmp_path, call, kind):
     rows = [dict(zip(("city", "age", "income"), row, strict=True)) for row in ROWS]
