@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_FLOAT32, validate_count, validate_target
+from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar, validate_count, validate_target
 from streamsvm.core.compiling.common import expect_component
 from streamsvm.core.memory.block import LARGEST, LINE, allocate_block, choose_columns
 from streamsvm.core.memory.features import LONGEST_NAME, FeatureSpace
@@ -47,18 +47,18 @@ def _make_start(columns: int, outputs: int, labels: int) -> np.ndarray:
 
 def _convert_blocks(blocks: np.ndarray, start: np.ndarray, columns: np.ndarray, outputs: np.ndarray) -> np.ndarray:
     """Return ``blocks`` [n] in the format of ``start``. ``columns`` and ``outputs`` have the new index of each of their columns
-    (-1: it is left out) and outputs.
+    (-1: it is left out) and outputs; further ones are left out, too.
     """
     result, kept = np.repeat(start, len(blocks)), np.flatnonzero(columns >= 0)
     pairs = np.array([(0, 0), *zip(1 + kept, 1 + columns[kept], strict=True)])
     old, new = pairs[(pairs < (blocks["linear"].shape[2], start["linear"].shape[2])).all(axis=1)].T
     result["rows"], result["last_row"] = blocks["rows"], blocks["last_row"]
-    result["linear"][:, outputs[:, None], new] = blocks["linear"][:, :, old]
+    result["linear"][:, outputs[:, None], new] = blocks["linear"][:, : len(outputs), old]
     result["covariance"][:, new[:, None], new] = blocks["covariance"][:, old[:, None], old]
     if (labels := outputs[: blocks["counts"].shape[1]]).size:
-        result["counts"][:, labels] = blocks["counts"]
+        result["counts"][:, labels] = blocks["counts"][:, : len(labels)]
         for name in ("means", "squares"):
-            result[name][:, labels[:, None], columns[kept]] = blocks[name][:, :, kept]
+            result[name][:, labels[:, None], columns[kept]] = blocks[name][:, : len(labels), kept]
     return result
 
 
@@ -242,17 +242,18 @@ class KeyModels:
             self._write_blocks(self._leaving)
             self._leaving = {}
         absent = [key for key in dict.fromkeys(keys) if key is not None and key not in self._slots]
-        return {key: self._parse_blocks(block, 1) for key, block in self.store.read(absent).items()} if absent else {}
+        return self.store.read(absent, self._parse_blocks) if absent else {}
 
-    def _parse_blocks(self, data: bytes, n: int) -> np.ndarray:
+    def _parse_blocks(self, data: bytes, n: int = 1) -> np.ndarray:
         """Return ``n`` blocks from outside, ``data``, as an array [n] in the present format. They may have fewer features and
-        labels. Raise a ValueError if they are corrupt.
+        labels or, if a learner has stored them after a model that only predicts was loaded, more: these are left out. Raise a
+        ValueError if they are corrupt.
         """
-        if n == 0 and not data:
-            return self._start[:0]
         numbers = np.frombuffer(data[: 8 * WEIGHTS], np.float64) if len(data) > 8 * WEIGHTS else np.zeros(WEIGHTS)
         columns, outputs = numbers[N_COLUMNS], numbers[N_OUTPUTS]
-        if columns not in range(2, len(self._shared)) or outputs not in range(1, self._start["linear"].shape[1] + 1):
+        own = len(self._shared) - 1, self._start["linear"].shape[1]
+        most = own if self.store is None else (MAX_FEATURES, MAX_LABELS)
+        if columns not in range(2, most[0] + 1) or outputs not in range(1, most[1] + 1):
             raise ValueError(f"the saved models of a key are corrupt: they have {columns:g} columns and {outputs:g} outputs")
         start = _make_start(int(columns), int(outputs), 0 if self._is_regression else int(outputs))
         if len(data) != n * start.nbytes:
@@ -263,7 +264,7 @@ class KeyModels:
         is_valid &= all((blocks[name] >= 0.0).all() for name in ("counts", "squares"))
         if not (is_valid and (np.diagonal(blocks["covariance"], axis1=1, axis2=2) > 0.0).all()):
             raise ValueError("the saved models of a key are corrupt: a number is missing, too large or negative")
-        return _convert_blocks(blocks, self._start, np.arange(int(columns)), np.arange(int(outputs)))
+        return _convert_blocks(blocks, self._start, *map(np.arange, np.minimum(own, (int(columns), int(outputs)))))
 
     @property
     def n_keys(self) -> int:
@@ -299,8 +300,8 @@ class KeyModels:
         blocks = {**self._leaving, **dict(zip([keys[i] for i in indices], self._blocks[slots[indices]], strict=True))}
         if since is not None:
             return blocks
-        stored = () if self.store is None else self.store.read_recent(self._max_keys)
-        blocks = {key: self._parse_blocks(data, 1)[0] for key, _, data in stored} | blocks
+        stored = () if self.store is None else self.store.read_recent(self._max_keys, self._parse_blocks)
+        blocks = {key: block[0] for key, _, block in stored} | blocks
         return dict(sorted(blocks.items(), key=lambda item: item[1]["last_row"])[-self._max_keys :])
 
     def share_store(self, other: KeyModels) -> None:
@@ -340,7 +341,7 @@ class KeyModels:
                 raise ValueError("the models of keys are in a file beside the checkpoint: load it from its folder")
             self.store = store.open(state["table"])
         shared, keys = state["shared"], [parse_key(key) for key in state.get("keys", ())]
-        blocks = self._parse_blocks(state.get("blocks", b""), len(keys))
+        blocks = self._parse_blocks(state.get("blocks", b""), len(keys)) if keys else self._start[:0]
         last_rows = np.array([0.0, *blocks["last_row"], self.n_learned + 0.5])
         is_array = isinstance(shared, np.ndarray) and shared.dtype == np.float64 and shared.shape == self._shared.shape
         is_valid = is_array and (np.abs(shared) <= LARGEST).all() and (np.diff(last_rows) > 0.0).all()
@@ -388,11 +389,11 @@ class KeyModels:
 
 
 def parse_key(value: Any) -> Key | None:
-    """Return the key of a row: a text or number, where equal numbers are the same key; None if it is missing. Raise a ValueError
-    for other values.
+    """Return the key of a row: a text or number, where equal numbers are the same key; None if it is missing, or its
+    number is too large for a float. Raise a ValueError for other values.
     """
-    if isinstance(value, int | float | np.number | np.bool_):
-        return (int(value) if value == int(value) else float(value)) if math.isfinite(value) else None
+    if isinstance(value := to_python_scalar(value), int | float):
+        return (int(value) if value == int(value) else value) if abs(value) < 1e308 else None
     if not (value is None or (isinstance(value, str) and len(value) <= LONGEST_NAME)):
         raise ValueError(f"the key {short_repr(value)} is not a text of up to {LONGEST_NAME:,} characters, or a number")
     return value

@@ -67,26 +67,29 @@ class KeyTable(NamedTuple):
     snapshot: Snapshot
     number: int
 
-    def read(self, keys: Iterable[Any]) -> dict[Any, bytes]:
-        """Return the newest stored block of each key; keys without one are left out. A key is a text, an int, or a finite float
-        that is not whole. The caller must validate the blocks.
+    def read(self, keys: Iterable[Any], parse: Callable[[bytes], Any] = bytes) -> dict[Any, Any]:
+        """Return the newest stored block of each key, converted by ``parse``, which raises a ValueError if it is corrupt; keys
+        without one are left out. A key is a text, an int, or a finite float that is not whole.
         """
         values = json.dumps([json.dumps(key) for key in keys])
-        return {row[0]: row[2] for row in self._select("AND key IN (SELECT value FROM json_each(?)) GROUP BY key", values)}
+        return {row[0]: row[2] for row in self._select("AND key IN (SELECT value FROM json_each(?)) GROUP BY key", values, parse)}
 
-    def read_recent(self, limit: int) -> Iterator[tuple[Any, int, bytes]]:
-        """Yield (key, number of its last update, block) of at most ``limit`` keys, those that were updated last first."""
-        return self._select("GROUP BY key ORDER BY updated DESC LIMIT ?", limit)
+    def read_recent(self, limit: int, parse: Callable[[bytes], Any] = bytes) -> Iterator[tuple[Any, int, Any]]:
+        """Yield (key, number of its last update, block) of at most ``limit`` keys, those that were updated last first. Blocks are
+        converted by ``parse``, as in `read`.
+        """
+        return self._select("GROUP BY key ORDER BY updated DESC LIMIT ?", limit, parse)
 
-    def _select(self, condition: str, value: Any) -> Iterator[tuple[Any, int, bytes]]:
+    def _select(self, condition: str, value: Any, parse: Callable[[bytes], Any]) -> Iterator[tuple[Any, int, Any]]:
         """Yield (key, number of its last update, block) of the keys that fulfil a ``condition`` in SQL with a ``value``."""
         last = self.snapshot.version + (self.snapshot is self.store.current) if self.store.check_owned else None
         with self.store.connect() as connection:
             rows = connection.execute(_SELECT + condition, (self.number, last, self.snapshot.checksum, value))
             for key, version, updated, checksum, block in rows:
-                if checksum != _compute_checksum(self.number, key, version, updated, block):
+                # A list or another object that cannot be a key has no hash.
+                if checksum != _compute_checksum(self.number, key, version, updated, block) or json.loads(key).__hash__ is None:
                     raise ValueError(f"the checksum of the key {key} is wrong")
-                yield json.loads(key), updated, block
+                yield json.loads(key), updated, parse(block)
 
     def write(self, blocks: Iterable[tuple[Any, int, bytes]], oldest: int = 0) -> None:
         """Write blocks of (key, number of its last update, block): all of them, or none if an error is raised. Keys that were

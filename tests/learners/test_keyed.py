@@ -166,11 +166,11 @@ class DictStore(dict):
 
     number = 7
 
-    def read(self, keys):
-        return {key: self[key][1] for key in keys if key in self}
+    def read(self, keys, parse):
+        return {key: parse(self[key][1]) for key in keys if key in self}
 
-    def read_recent(self, limit):
-        rows = sorted(((key, *row) for key, row in self.items()), key=lambda row: -row[1])
+    def read_recent(self, limit, parse):
+        rows = sorted(((key, row[0], parse(row[1])) for key, row in self.items()), key=lambda row: -row[1])
         return iter(rows if limit < 0 else rows[:limit])
 
     def write(self, blocks, oldest=0):
@@ -438,7 +438,7 @@ def test_parameters_are_validated():
 
 def test_equal_numbers_are_the_same_key():
     model = MADE["two"]()
-    for key in (1, 1.0, True, np.int64(1), np.float64(1.0), np.bool_(True), "1", 2.5, math.nan, None, math.inf):
+    for key in (1, 1.0, True, np.int64(1), np.float64(1.0), np.bool_(True), "1", 2.5, math.nan, None, math.inf, 10**400):
         model.learn_one({"a": 1.0, "device": key}, True)
     assert list(model.key_models._slots) == [1, "1", 2.5]
     assert model.key_models.n_learned == 8

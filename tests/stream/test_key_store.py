@@ -30,6 +30,7 @@ from streamsvm.stream import (
     LearningLoop,
     StreamError,
     checkpoint_folder,
+    key_store,
     load,
 )
 from streamsvm.stream.checkpoint import CorruptCheckpointError, TakenOverError, find_saved, list_checkpoints, read_checkpoint
@@ -344,6 +345,39 @@ def test_two_keys_of_a_row_have_a_table_each(tmp_path):
         assert {*other.store.read_recent(-1)} == {*models.store.read_recent(-1)}
     assert query(tmp_path, "SELECT count(DISTINCT number) FROM blocks") == [(2,)]
     assert model.key_models.store.number != inner.key_models.store.number
+
+
+def test_a_follower_reads_models_of_keys_that_have_grown(folder):
+    model, rng = KeyedClassifier(BSGDClassifier(budget=5, seed=1), key="device", max_keys=4), random.Random(0)
+    folder.check(model, None)
+    followed = None
+    for rows, n_features, labels in ((100, 2, "ab"), (200, 2, "ab"), (300, 20, "ab"), (400, 40, "abc")):
+        for _ in range(100):
+            x = {f"f{i}": rng.random() for i in range(n_features)}
+            model.learn_one({"device": rng.randrange(20), **x}, rng.choice(labels))
+        save(folder, model, rows)
+        followed = followed or FollowedFolder(folder.path, seconds=0.0).read_newer().model
+    models = followed.key_models
+    for key in range(20):
+        new, old = (part.key_models._parse_blocks(model.key_models.store.read([key])[key])[0] for part in (model, followed))
+        assert models.describe_key(key)["rows of own models"] == old["rows"] == new["rows"]
+        assert (new["linear"][:2, :3] == old["linear"]).all()
+        assert (new["covariance"][:3, :3] == old["covariance"]).all()
+        assert (new["means"][:2, :2] == old["means"]).all()
+        assert followed.predict_one({"device": key, "f0": 0.5, "f1": 0.1}) in ("a", "b")
+
+
+@pytest.mark.parametrize("change", [("block", "x'00'"), ("block", "zeroblob(length(block))"), ("key", "'[1]'")])
+def test_invalid_blocks_end_a_run_although_their_checksums_are_right(tmp_path, change):
+    learn_keys(tmp_path, 200, 60, 10)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection, connection:
+        connection.create_function("checksum", 5, key_store._compute_checksum)
+        connection.execute("UPDATE blocks SET {} = {} WHERE key = '1'".format(*change))
+        connection.execute("UPDATE blocks SET checksum = checksum(number, key, version, updated, block)")
+    model = load(tmp_path)
+    raises("keys.sqlite: .* Restore", copy.deepcopy, model, error=StreamError)
+    if change[0] == "block":
+        raises("keys.sqlite: .* Restore", learn_keys, tmp_path, 300, 60, 10, error=StreamError)
 
 
 @pytest.mark.thorough
