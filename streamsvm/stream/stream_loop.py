@@ -34,7 +34,7 @@ from streamsvm.stream.rows import (
     parse_target,
 )
 from streamsvm.stream.scores.base import ProbabilityColumns, ScoreError, ScoreReport
-from streamsvm.stream.scores.score_set import FIRST, OTHERS, ScoreSet
+from streamsvm.stream.scores.score_set import ScoreSet
 from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, BadRow, Chunk, WeightedLabel, process_rows
 from streamsvm.stream.tables.column_monitor import ColumnMonitor, GapWatch
 from streamsvm.stream.tables.table_parser import Names
@@ -420,7 +420,7 @@ class StreamLoop(ResumableRun):
             stop = min(next_point, n)
             part = None if probabilities is None else {label: column[start:stop] for label, column in probabilities.items()}
             self._scores.update_keys(ys[start:stop], predicted[start:stop], key_labels[start:stop])
-            self._scores.update_many(ys[start:stop], predicted[start:stop], part, FIRST)
+            self._scores.update_many(ys[start:stop], predicted[start:stop], part)
             if self.drift is not None:
                 for i in range(start, stop):
                     if ys[i] is not None:
@@ -428,11 +428,10 @@ class StreamLoop(ResumableRun):
             if stop == next_point:
                 self._add_curve_point(self.rows + stop)
             start = stop
-        self._scores.update_many(ys, predicted, probabilities, OTHERS)
 
     def _add_curve_point(self, rows: int) -> None:
         """Add a point with the current metrics to the learning curve after ``rows`` rows, unless no row was scored yet."""
-        self._scores.flush_first()
+        self._scores.flush()
         if (score := self._scores.first).has_rows:
             drifts = None if self.drift is None else self.drift.drifts
             baseline = self._scores.find_best_baseline(is_windowed=False)

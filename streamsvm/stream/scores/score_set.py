@@ -156,8 +156,6 @@ def without_window(name: str) -> str:
     return re.sub(r"\bwindow=\d+", "", name)
 
 
-#: Indices of the metrics of a run: of the first one, which is read most often, and of all others.
-FIRST, OTHERS = slice(1), slice(1, None)
 _MAX_SCORES = 20
 _VALUE = operator.itemgetter(1)
 _MAX_PENDING_ROWS = 1000  # rows that are buffered before they are added to the scores
@@ -207,7 +205,6 @@ class ScoreSet:
         #: Name of a metric that needs probabilities, or "".
         self.probability_metric: str = probability_scores[0].name if probability_scores else ""
         self._rows: list[tuple[Any, Any, Any]] = []  # pending rows: label, predicted label, probabilities
-        self._n_first = 0  # pending rows that were already added to the first score
 
     def __repr__(self) -> str:
         """Format all scores; score sets with the same repr can resume from each other's saved state."""
@@ -223,36 +220,14 @@ class ScoreSet:
 
     def flush(self) -> None:
         """Add the collected rows to all metrics now. The final values of the metrics do not depend on when this is called."""
-        self.flush_first()
-        rows, self._rows, self._n_first = self._rows, [], 0
-        self._add_rows(rows, OTHERS)
-
-    def flush_first(self) -> None:
-        """Add the collected rows to the first metric now, but not to the others, because the first one's value is read most
-        often.
-        """
-        if self._n_first < len(self._rows):
-            rows, self._n_first = self._rows[self._n_first :], len(self._rows)
-            self._add_rows(rows, FIRST)
-
-    def _add_rows(self, rows: Sequence[tuple[Any, Any, Any]], updated: slice) -> None:
-        """Update the metrics at the indices ``updated`` with ``rows``: tuples of true label, predicted label and probabilities by
-        label (or None).
-        """
+        rows, self._rows = self._rows, []
         for names, group in itertools.groupby(rows, lambda row: tuple(row[2] or ())):
             ys, labels, probabilities = map(list, zip(*group, strict=True))
-            self._update(ys, labels, {name: np.array([row[name] for row in probabilities], float) for name in names}, updated)
+            self.update_many(ys, labels, {name: np.array([row[name] for row in probabilities], float) for name in names})
 
-    def update_many(
-        self,
-        ys: Sequence[Any],
-        labels: Sequence[Any],
-        probabilities: ProbabilityColumns | None = None,
-        updated: slice = slice(None),
-    ) -> None:
-        """Update the metrics at the indices ``updated`` with many rows, in order: their true labels ``ys`` (rows with None are
-        skipped), their predicted ``labels``, and their probabilities, float64 [rows] for each label, which may be None if no
-        metric uses them.
+    def update_many(self, ys: Sequence[Any], labels: Sequence[Any], probabilities: ProbabilityColumns | None = None) -> None:
+        """Update all metrics with many rows, in order: their true labels ``ys`` (rows with None are skipped), their predicted
+        ``labels``, and their probabilities, float64 [rows] for each label, which may be None if no metric uses them.
         """
         if self._rows:
             self.flush()
@@ -260,17 +235,12 @@ class ScoreSet:
             indices = [i for i, y in enumerate(ys) if y is not None]
             ys, labels = [ys[i] for i in indices], [labels[i] for i in indices]
             probabilities = {label: column[indices] for label, column in (probabilities or {}).items()}
-        self._update(ys, labels, probabilities or {}, updated)
-
-    def _update(self, ys: Sequence[Any], labels: Sequence[Any], probabilities: ProbabilityColumns, updated: slice) -> None:
-        """Update the metrics at the indices ``updated`` with rows that all have a label, as `update_many` does."""
-        scores = self.scores[updated]
-        if self._baselines is not None and self.first in scores:
+        if self._baselines is not None:
             for y, label in zip(ys, labels, strict=True):
                 if label is not None:
                     self._baselines.update(y)
-        for score in scores:
-            score.update_many(ys, labels if score.uses_predicted_labels else probabilities)
+        for score in self.scores:
+            score.update_many(ys, labels if score.uses_predicted_labels else probabilities or {})
 
     def update_keys(self, ys: Sequence[Any], labels: Sequence[Any], key_labels: Sequence[Any]) -> None:
         """Update the baseline of keys with rows that `update_many` gets, too: their true labels ``ys``, predicted ``labels``, and
