@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,19 +18,22 @@ from streamsvm.cli.arguments import Reporter, as_command_error, as_usage_error
 from streamsvm.cli.outputs import check_outputs
 from streamsvm.cli.parsing import (
     ANOMALY,
+    LEARNERS,
     DecisionFlags,
     ModelWrapper,
     make_drift,
     make_key_wrapper,
     make_metrics,
-    make_model,
     parse_classes,
     parse_positive,
+    parse_settings,
     split_learner,
 )
 from streamsvm.cli.tables import parse_table_flags, read_saved_label
 from streamsvm.core.checks import OnDrift
 from streamsvm.files.messages import format_names, guess_label_column
+from streamsvm.learners.one_class import OneClassBSGD
+from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.stream import Checkpoint, DelayedLabels, StreamError
 from streamsvm.stream.checkpoint import list_checkpoints
 from streamsvm.stream.file_names import detect_format, format_source_name
@@ -38,6 +42,7 @@ from streamsvm.stream.rows import detects_anomalies, find_learner, get_learned_c
 from streamsvm.stream.schema.schema_inference import read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.sinks import parse_rotation
+from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.quantities import parse_duration_or_unit
 from streamsvm.stream.tables.table_schema import TableSchema
 
@@ -45,6 +50,7 @@ from streamsvm.stream.tables.table_schema import TableSchema
 _MODEL_FLAGS = ("learner", "scale", "bound", "threshold", "costs", "interval", "key_models")
 _KEPT_FLAGS: dict[str, type] = dict.fromkeys((*_MODEL_FLAGS, "positive", "labels_are", "metric", "drift", "on_drift"), str)
 _KEPT_FLAGS |= {"bound": float, "interval": float, "window": int}
+_DEFAULT_DEVIATIONS, _DEFAULT_BUDGET = 8.0, 500  # standard deviations at which scaled values are clipped; support vectors
 
 
 class LabelStream(NamedTuple):
@@ -277,8 +283,7 @@ class LearnJob(StreamJob):
         """Raise a UsageError if a necessary flag is missing, such as the label, or flags of the model or scores are invalid."""
         if self.label is None and not self.detects_anomalies and self.text_format != "libsvm":
             raise UsageError(f"--label NAME: which column or key holds the label?{_label_advice(self.source, self.text_format)}")
-        learner = make_model(self.learner or "auto", regression=self.regression)
-        self._wrap_decision(learner)
+        learner = find_learner(self.make_model({}))
         classes = parse_classes(self.labels_are, self.text_format) or []
         if len(classes) > (limit := getattr(learner, "max_classes", len(classes))):
             text = f"{len(classes)} classes are declared, and the model has max_classes={limit}; see --learner"
@@ -350,20 +355,40 @@ class LearnJob(StreamJob):
 
     def make_model(self, encoder: Mapping[str, Any], schema: TableSchema | None = None, max_features: int | None = None) -> Any:
         """Return a new model with the learner and scaling that this job's flags request. ``encoder`` are parameters of its
-        `TableEncoder`, and ``schema`` has the table's columns. ``max_features`` is the limit of features in the checkpoint that
-        the run resumes.
+        `TableEncoder` (empty for rows of numbers), and ``schema`` has the table's columns. ``max_features`` is the limit of
+        features in the checkpoint that the run resumes. Raise a UsageError if the learner or a parameter is unknown or refused.
         """
-        return make_model(
-            self.learner or "auto",
-            regression=self.regression,
-            scale=self._scales_features,
-            scale_targets=self._scales_targets,
-            max_deviations=self.bound,
-            encoder=encoder,
-            schema=schema,
-            max_features=max_features,
-            wrap_decision=self._wrap_decision,
-        )
+        text = self.learner or "auto"
+        learner, settings = split_learner(text)
+        model_class: Any = OneClassBSGD if learner == ANOMALY else LEARNERS[learner][self.regression]
+        valid_names = list(inspect.signature(model_class).parameters)
+        # A fixed seed makes runs reproducible to the byte.
+        parameters: dict[str, Any] = {"seed": 0} if "seed" in valid_names else {}
+        if "budget" in valid_names:
+            parameters["budget"] = _DEFAULT_BUDGET
+        scales_itself = "scaling" in valid_names and self._scales_features and self.bound is None
+        if "scaling" in valid_names:
+            parameters["scaling"] = "auto" if scales_itself else None
+        bound = _DEFAULT_DEVIATIONS if self.bound is None else self.bound or None
+        scaler = BoundedScaler(bound) if self._scales_features and not scales_itself else None
+        with as_usage_error("--"):
+            table = TableEncoder(**encoder, scaler=scaler) if encoder else None
+        if max_features is not None and "max_features" in valid_names:
+            parameters["max_features"] = max_features
+        elif table is not None:  # large enough for the features of all categories
+            n_columns = 0 if schema is None else len(schema.columns)
+            parameters["max_features"] = table.compute_max_features(model_class().max_features, n_columns)
+        parameters |= parse_settings(text, learner, settings, valid_names)
+        with as_usage_error(f"--learner {text}: "):
+            model = model_class(**parameters)
+        if self._scales_targets and learner != "auto":
+            model = BoundedTargetScaler(model, bound)
+        model = self._wrap_decision(model)
+        if table is not None:
+            if (key := getattr(model, "key", None)) not in (None, *table.keys):
+                raise UsageError(f"--key-models {key}: the column must be a key: --columns {key}:key")
+            return TableModel(table, model, schema=schema)
+        return model if scaler is None else scaler | model
 
     def make_score_parameters(self) -> dict[str, Any]:
         """Return the learning loop's parameters of metrics and drift detection, such as ``metric`` and ``drift``, by name."""

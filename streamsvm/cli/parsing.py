@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from river import base, compose
@@ -23,8 +23,6 @@ from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier, compute_threshold_costs, validate_costs
 from streamsvm.learners.keyed import KeyedClassifier, KeyedRegressor
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
-from streamsvm.learners.one_class import OneClassBSGD
-from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.stream.drift import DriftWatch
@@ -40,8 +38,6 @@ from streamsvm.stream.rows import (
 )
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES
 from streamsvm.stream.scores.score_set import TABLES, ScoreSet
-from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.table_schema import TableSchema
 
 #: The classifier and the regressor for each name of a learner.
 LEARNERS: dict[str, tuple[Any, Any]] = {
@@ -52,9 +48,6 @@ LEARNERS: dict[str, tuple[Any, Any]] = {
 }
 #: The name of the learner that needs no labels.
 ANOMALY = "anomaly"
-# Scaled values are clipped at this many standard deviations by default.
-_DEFAULT_DEVIATIONS = 8.0
-_DEFAULT_BUDGET = 500
 #: Drift detectors of river that accept errors of regressions, too.
 _DETECTORS = "ADWIN", "KSWIN", "PageHinkley"
 #: Errors of `ast.literal_eval` for a text that is not a literal.
@@ -65,74 +58,7 @@ _STRATEGIES = {name: getattr(budget, name) for name in budget.__all__ if name no
 ModelWrapper = Callable[[Any], Any]
 
 
-def make_model(
-    text: str,
-    regression: bool = False,
-    scale: bool = False,
-    scale_targets: bool = False,
-    max_deviations: float | None = None,
-    encoder: Mapping[str, Any] | None = None,
-    schema: TableSchema | None = None,
-    max_features: int | None = None,
-    wrap_decision: ModelWrapper | None = None,
-) -> Any:
-    """Create a new model by the text of ``--learner``: ``NAME`` or ``NAME,KEY=VALUE,...``. Scaling of features and targets, an
-    encoder of table columns, and a wrapper that changes how labels are chosen are added as requested.
-
-    Raises UsageError if the learner or a parameter is unknown, or the learner refuses a value.
-
-    Parameters
-    ----------
-    text
-        Value of ``--learner``.
-    regression
-        Whether to create a regressor instead of a classifier.
-    scale, scale_targets
-        Whether to standardise features, and the targets of a regression.
-    max_deviations
-        Limit of scaled values in standard deviations, where they are clipped; 0 does not clip. If given, features are scaled by a
-        `BoundedScaler` even if the learner can scale its features itself.
-    encoder, schema
-        Parameters of a `TableEncoder` in front of the learner, and the schema of the table; None for rows of numbers.
-    max_features
-        Maximum number of features of the checkpoint that the run resumes.
-    wrap_decision
-        Function that wraps the learner so that it chooses labels differently.
-    """
-    learner, settings = split_learner(text)
-    model_class: Any = OneClassBSGD if learner == ANOMALY else LEARNERS[learner][regression]
-    valid_names = list(inspect.signature(model_class).parameters)
-    # A fixed seed makes runs reproducible to the byte.
-    parameters: dict[str, Any] = {"seed": 0} if "seed" in valid_names else {}
-    if "budget" in valid_names:
-        parameters["budget"] = _DEFAULT_BUDGET
-    scales_itself = "scaling" in valid_names and scale and max_deviations is None
-    if "scaling" in valid_names:
-        parameters["scaling"] = "auto" if scales_itself else None
-    bound = _DEFAULT_DEVIATIONS if max_deviations is None else max_deviations or None
-    scaler = BoundedScaler(bound) if scale and not scales_itself else None
-    with as_usage_error("--"):
-        table = TableEncoder(**encoder, scaler=scaler) if encoder else None
-    if max_features is not None and "max_features" in valid_names:
-        parameters["max_features"] = max_features
-    elif table is not None:  # large enough for the features of all categories
-        n_columns = 0 if schema is None else len(schema.columns)
-        parameters["max_features"] = table.compute_max_features(model_class().max_features, n_columns)
-    parameters |= _parse_settings(text, learner, settings, valid_names)
-    with as_usage_error(f"--learner {text}: "):
-        model = model_class(**parameters)
-    if regression and scale_targets and learner != "auto":
-        model = BoundedTargetScaler(model, bound)
-    if wrap_decision is not None:
-        model = wrap_decision(model)
-    if table is not None:
-        if (key := getattr(model, "key", None)) not in (None, *table.keys):
-            raise UsageError(f"--key-models {key}: the column must be a key: --columns {key}:key")
-        return TableModel(table, model, schema=schema)
-    return model if scaler is None else scaler | model
-
-
-def _parse_settings(text: str, learner: str, settings: Iterable[str], valid_names: Sequence[str]) -> dict[str, Any]:
+def parse_settings(text: str, learner: str, settings: Iterable[str], valid_names: Sequence[str]) -> dict[str, Any]:
     """Parse the ``KEY=VALUE`` settings of a learner to a dict of parameters. Raise a UsageError, which quotes ``text`` (the value
     of ``--learner``), if a key is not in ``valid_names`` or given twice.
     """
