@@ -76,12 +76,11 @@ class NaiveKeys:
         outputs = 1 if self.regression else max(len(self.labels), 1)
         linear.grow(len(regressors), outputs)
         if self.regression:
-            mean, deviation = self.target_scaler.means["y"], math.sqrt(self.target_scaler.vars["y"])
-            predictions = [mean + deviation * min(max((linear.W @ regressors)[0], -8.0), 8.0)]
+            predictions = [min(max((linear.W @ regressors)[0], -8.0), 8.0)]
         else:
             scores = np.array([bayes.score(z, label) for label in self.labels])
             ratios = [scores[k] - np.delete(scores, k).mean() for k in range(outputs)] if outputs > 1 else [0.0]
-            predictions = [*np.clip(linear.W @ regressors, -4.0, 4.0), *np.clip(ratios, -6.0, 6.0)]
+            predictions = [*np.clip(linear.W @ regressors, -8.0, 8.0), *np.clip(ratios, -6.0, 6.0)]
             predictions = predictions if outputs > 2 else predictions[1::2]
         predictions.append(math.log(1.0 + n_rows))
         if learns:

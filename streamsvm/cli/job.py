@@ -384,9 +384,9 @@ class LearnJob(StreamJob):
         if self._scales_targets and learner != "auto":
             model = BoundedTargetScaler(model, bound)
         model = self._wrap_decision(model)
+        if (key := getattr(model, "key", None)) not in (None, *(() if table is None else table.keys)):
+            raise UsageError(f"--key-models {key}: the column must be a key: --columns {key}:key")
         if table is not None:
-            if (key := getattr(model, "key", None)) not in (None, *table.keys):
-                raise UsageError(f"--key-models {key}: the column must be a key: --columns {key}:key")
             return TableModel(table, model, schema=schema)
         return model if scaler is None else scaler | model
 

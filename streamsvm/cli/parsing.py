@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -273,11 +274,10 @@ def make_key_wrapper(text: str, regression: bool, wrap_decision: ModelWrapper) -
     """Return a function that adds small models of each key to a model, and then applies ``wrap_decision``. ``text`` is the value
     of ``--key-models``: the name of the key and settings, such as ``device,max_keys=100000``.
     """
-    key, *settings = split_names(text)
-    with as_usage_error(f"--key-models {text}: "):
-        parameters = {name: int(number) for name, _, number in (setting.partition("=") for setting in settings)}
-        if not parameters.keys() <= {"max_keys", "idle"}:
-            raise ValueError("after the name of the key, it has max_keys=N and idle=N")
+    key, *settings = split_names(text) or [""]
+    if not (key and all(re.fullmatch(r"(max_keys|idle)=\d+", setting) for setting in settings)):
+        raise UsageError(f"--key-models {text}: the name of one key, then max_keys=N and idle=N, such as device,max_keys=100000")
+    parameters: dict[str, Any] = {name: int(number) for name, _, number in (setting.partition("=") for setting in settings)}
 
     def wrap_model(model: Any) -> Any:
         with as_usage_error(f"--key-models {text}: "):

@@ -169,7 +169,8 @@ class KeyedClassifier(_Keyed, ClassifierWrapper):
     Parameters
     ----------
     classifier
-        A river classifier, such as `SVMClassifier`, which learns rows of numbers.
+        A river classifier, such as `SVMClassifier`, which learns rows of numbers. A scaler belongs here, such as
+        ``StandardScaler() | LogisticRegression()``: before this wrapper, it would change the key.
     key
         The name of the field of a row that has its key: a text or a number. Rows without it are learned by the classifier only.
     max_keys
@@ -235,12 +236,12 @@ class KeyedRegressor(_Keyed, RegressorWrapper):
     """A regressor of rows of many devices, customers or other keys, with small models of each key beside it.
 
     As `KeyedClassifier`, for a number to predict. Each key has a linear model. Its prediction is the feature ``device own
-    linear``, in the unit of the target; for a new key, it is the mean of all targets.
+    linear``, in standard deviations from the mean of all targets; 0 for a new key.
 
     Parameters
     ----------
     regressor
-        A river regressor, such as `SVMRegressor`, which learns rows of numbers.
+        A river regressor, such as `SVMRegressor`, which learns rows of numbers. A scaler belongs here, as in `KeyedClassifier`.
     key
         The name of the field of a row that has its key: a text or a number. Rows without it are learned by the regressor only.
     max_keys

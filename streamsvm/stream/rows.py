@@ -92,8 +92,10 @@ class ValidatingPipeline:
         self.check_new_label: Callable[[Any, Any], None] | None = None if self.check_row else getattr(last, "check_one", None)
 
     def find_key_labels(self, features: Mapping[Hashable, Any]) -> list[Any]:
-        """Return the previous labels of the keys of rows, as `TableEncoder.find_key_labels`; empty without a `TableEncoder`."""
-        return [] if self.encoder is None else self.encoder.find_key_labels(features)
+        """Return the previous labels of the keys of rows, as `TableEncoder.find_key_labels`; empty without a `TableEncoder`, or
+        if another transformer has changed its features.
+        """
+        return [] if self.table_encoder is None or len(self._steps) > 1 else self.table_encoder.find_key_labels(features)
 
     @property
     def dropped_columns(self) -> list[str]:

@@ -32,8 +32,10 @@ def make_rows(kind):
     return rows
 
 
-def make_model(kind):
-    return TableEncoder("device:key") | (BSGDRegressor(20, seed=1) if kind == "numbers" else BSGDClassifier(20, seed=1))
+def make_model(kind, **options):
+    return TableEncoder("device:key", **options) | (
+        BSGDRegressor(20, seed=1) if kind == "numbers" else BSGDClassifier(20, seed=1)
+    )
 
 
 def predict_naively(rows, kind):
@@ -68,6 +70,9 @@ def test_it_predicts_the_last_label_of_the_key(kind, tmp_path):
         in_batches = get_baselines(LearningLoop(source, make_model(kind), metrics, window=WINDOW), kind)
     alone = IterableSource(({"device": key or None, "a": a}, y) for key, a, y in rows)
     assert get_baselines(LearningLoop(alone, make_model(kind), metrics, window=WINDOW), kind) == in_batches
+    alone = IterableSource(({"device": key or None, "a": a}, y) for key, a, y in rows)
+    scaled = get_baselines(LearningLoop(alone, make_model(kind, scaler="standard"), metrics, window=WINDOW), kind)
+    assert scaled == {name: pytest.approx(values) for name, values in in_batches.items()}
     pairs = [(y, last) for (_, _, y), last in zip(rows, predict_naively(rows, kind), strict=True) if last is not None]
     for values, scored in zip(zip(*in_batches.values(), strict=True), (pairs, pairs[-WINDOW:]), strict=True):
         y, last = map(np.array, zip(*scored, strict=True))

@@ -22,7 +22,7 @@ N_ROWS, LAST_ROW, N_COLUMNS, N_OUTPUTS, WEIGHTS = range(5)
 
 _FORGETTING_FACTOR, _BAYES_FORGETTING_FACTOR = 0.995, 0.99  # of the linear model, and of the Gaussian model of a label
 _MAX_DEVIATIONS = 8.0  # of features and targets from their means
-_MAX_SCORE, _MAX_LOG_RATIO = 4.0, 6.0  # of linear outputs, and of logarithms of likelihood ratios
+_MAX_SCORE, _MAX_LOG_RATIO = 8.0, 6.0  # of linear outputs, and of logarithms of likelihood ratios
 #: Weights of the prior variance (1) and mean (0) of the Gaussian models, in rows: those of the rows of all keys.
 _PRIOR_ROWS, _PRIOR_MEAN_ROWS = 1.0, 0.5
 _MAX_ROW_WEIGHT = 100.0
@@ -71,8 +71,8 @@ def _compute_likelihood(z: np.ndarray, n: int, count: float, means: np.ndarray, 
     the root of n, because features are not independent. The model is that of ``count`` rows with these ``means`` and ``squares``
     (sums of squared deviations).
 
-    The mean and the variance of each feature are uncertain, so that its density is that of a t distribution. A constant is left
-    out.
+    The mean and the variance of each feature are uncertain, so that its density is that of a t distribution. Its factor that
+    depends on the count only is left out.
     """
     total, freedom, share = 0.0, count + _PRIOR_ROWS, count / (count + _PRIOR_MEAN_ROWS)
     for j in range(n):
@@ -121,12 +121,10 @@ def predict_then_learn_keys(
             z[j + 1] = _standardise(X[i, j], shared[j])
         W, counts = block[WEIGHTS:a].reshape((outputs, width)), block[b:c]
         means, squares = block[c:d].reshape((labels, columns)), block[d : d + labels * columns].reshape((labels, columns))
-        deviation, total = math.sqrt(target_moments[2] / max(target_moments[0], 1.0)), 0.0
+        total = 0.0
         for k in range(outputs):
             errors[k] = -dot(z[:n], W[k])
             out[i, k] = min(max(-errors[k], -_MAX_SCORE), _MAX_SCORE)
-        if labels == 0:
-            out[i, 0] = target_moments[1] - deviation * min(max(errors[0], -_MAX_DEVIATIONS), _MAX_DEVIATIONS)
         for k in range(labels):
             out[i, outputs + k] = _compute_likelihood(z[1:], used, counts[k], means[k], squares[k])
             total += out[i, outputs + k]

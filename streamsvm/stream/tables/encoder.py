@@ -40,8 +40,8 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
       regression, all categories have ``city~``, the mean target of the category minus that of all rows, in standard deviations.
     - A **key** is a category that tells the device, customer or shop of a row. In addition, the last label of its rows is a
       feature (``device~last yes`` is 1 or 0), the mean of recent labels, of which a new one counts 10 % (``device~recent yes``),
-      and log(1 + rows), called ``device~rows``. In a regression, ``device~last`` and ``device~recent`` are targets. An unknown
-      key has the means of all rows.
+      and log(1 + rows), called ``device~rows``. In a regression, ``device~last`` and ``device~recent`` are targets (with a
+      ``scaler``, in standard deviations from the mean of all targets). An unknown key has the means of all rows.
     - With ``buckets``, no labels are needed: the first ``max_values`` categories get a feature each as they come, and all others
       share the features ``city#0``, ``city#1``, ..., by a hash of their text.
     - A **text**, such as a message or a title, becomes its number of words, called ``body~words``, and 4 features for each of the
@@ -201,12 +201,12 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         ``features``: numbers of one row, or arrays [rows], by name. For an unknown key, it is the most frequent label or the
         mean; for a missing one, None. Empty without keys, or before there are two labels.
         """
-        names = (
-            [] if (encoding := self.target_encoding) is None else encoding.make_names((), self.keys[:1] if key is None else [key])
-        )
+        encoding = self.target_encoding
+        names = [] if encoding is None else encoding.make_names((), self.keys[:1] if key is None else [key])
         if encoding is None or not names or names[0] not in features:
             return []
-        memories = np.array([features[name] for name in names]).reshape(len(names), -1)
+        memory = self._scale_memory({name: features[name] for name in names}, True)
+        memories = np.array([*memory.values()]).reshape(len(names), -1)
         last, recent = np.split(memories[:-1], 2)
         scores = encoding.split_scores((last + 0.5 * recent - 0.75).T)  # of two labels, the sign decides
         labels = last[0] if encoding.is_regression else np.array([*scores], object)[np.argmax([*scores.values()], axis=0)]
@@ -325,14 +325,28 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
             encodings = target_encoding.encode_row(list(keys.values()), list(recalled.values())).tolist()
             features.update(zip(target_encoding.make_names(keys, recalled), encodings, strict=True))
         features.update(row.memory)
+        self._scale_memory(features)
+
+    def _scale_memory(self, features: dict[Hashable, Any], is_inverse: bool = False) -> dict[Hashable, Any]:
+        """If numbers are scaled, replace the targets that are the memory of keys, among the ``features`` of a row, by their
+        standard deviations from the mean of all targets, or the inverse. Returns the features.
+        """
+        encoding = self._state.target_encoding
+        if self._scaler is not None and encoding is not None and encoding.is_regression:
+            mean, deviation = encoding.target_scale
+            for name in {f"{key}~{kind}" for key in self.keys for kind in ("last", "recent")} & features.keys():
+                features[name] = features[name] * deviation + mean if is_inverse else (features[name] - mean) / deviation
+        return features
 
     def pass_key(self, column: str) -> None:
         """Pass the key of the rows in a ``column`` to the learner, as a number and under the name of the column."""
         self._key_feature = self._state.key_feature = column
 
     def get_memory(self, x: Mapping[Any, Any]) -> dict[Hashable, Any]:
-        """Return the features of a row with the memory of its keys, by name: a part of those that `transform_one` returns."""
-        encoding, features = self._state.target_encoding, self.transform_one(x) if self.keys else {}
+        """Return the features of a row with the memory of its keys, by name: a part of those that `transform_one` returns, not
+        scaled.
+        """
+        encoding, features = self._state.target_encoding, self._scale_memory(self.transform_one(x) if self.keys else {}, True)
         names = [] if encoding is None else encoding.make_names([], self.keys)
         return {name: features[name] for name in names if name in features}
 
@@ -464,9 +478,8 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
     def __getstate__(self) -> dict[str, Any]:
         learned = {stored: getattr(self._state, name) for stored, name in STORED_NAMES.items()}
         learned = {name: value for name, value in learned.items() if value or name not in ("_quoted", "_date_ranges", "_texts")}
-        return {
-            name: value for name, value in self.__dict__.items() if name not in ("_parser", "_parsed", "_state", "keys")
-        } | learned
+        own = {name: value for name, value in self.__dict__.items() if name not in ("_parser", "_parsed", "_state", "keys")}
+        return own | learned
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         parameters = {name: value for name, value in state.items() if not name.startswith("_")}

@@ -12,13 +12,7 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar, validate_count
 from streamsvm.files.category_names import compute_name_key
-from streamsvm.stream.tables.target_counts import (
-    WAYS,
-    HashTable,
-    find_slot,
-    merge_categories,
-    process_rows,
-)
+from streamsvm.stream.tables.target_counts import WAYS, HashTable, find_slot, merge_categories, process_rows
 
 #: Maximum number of categories in a target encoding, of all columns together.
 MAX_CATEGORIES = 65_536
@@ -119,6 +113,11 @@ class TargetEncoding(OrderedEncoding):
     def memory_suffixes(self) -> list[str]:
         """As `suffixes`, for the features with the memory of a key: its last label and the mean of recent ones, and its rows."""
         return _make_memory_suffixes(self.is_regression, *self.suffixes)
+
+    @property
+    def target_scale(self) -> tuple[float, float]:
+        """The mean and the standard deviation (1 if it is 0) of all targets in a regression."""
+        return self._totals[1], math.sqrt(self._totals[2] / self._totals[0]) or 1.0
 
     def make_names(self, encoded: Iterable[Hashable], recalled: Iterable[Hashable]) -> list[str]:
         """Return the names of features in the order of `encode_rows`: the target encodings of the columns ``encoded``, and the
@@ -370,13 +369,8 @@ class TargetEncoding(OrderedEncoding):
         stored = {"memories": np.zeros((n, 0), np.float32), **state}
         arrays = [np.array(stored[name]) for name in (*HashTable._fields, "totals")]
         # Compiled code relies on these types and shapes.
-        expected = [
-            ("<u4", (n,)),
-            ("<i8", (n,)),
-            ("<f8", (n, width)),
-            ("<f4", (n, (2 + width) * has_memory)),
-            ("<f8", (n_totals,)),
-        ]
+        shapes = (n,), (n,), (n, width), (n, (2 + width) * has_memory), (n_totals,)
+        expected = [*zip(("<u4", "<i8", "<f8", "<f4", "<f8"), shapes, strict=True)]
         is_valid = state["of_numbers"] in (is_regression, None) and all(y is not None and _to_plain_label(y) is y for y in labels)
         if not is_valid or [(array.dtype.str, array.shape) for array in arrays] != expected or size not in _TABLE_SIZES:
             raise ValueError("the target encoding is corrupt: its labels or arrays do not fit")

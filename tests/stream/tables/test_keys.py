@@ -80,6 +80,28 @@ def test_the_memory_of_a_key_equals_that_of_all_its_rows(kind, rows):
                 twin.learn(key, y, means())
 
 
+def test_the_memory_of_targets_is_scaled_if_numbers_are():
+    rng, encoders = np.random.default_rng(0), [TableEncoder(keys="device", scaler=scaler) for scaler in (None, "standard")]
+    y, names = (5e4 + 2e4 * rng.normal(size=50)).tolist(), ["device~last", "device~recent", "device~rows"]
+    for i, target in enumerate(y):
+        for encoder in encoders:
+            encoder.learn_one({"device": f"k{i % 3}"}, target)
+    for x in ({"device": "k1"}, {"device": "new"}):
+        last, recent, rows = (encoders[0].transform_one(x)[name] for name in names)
+        features, expected = (
+            encoders[1].transform_one(x),
+            [(last - np.mean(y)) / np.std(y), (recent - np.mean(y)) / np.std(y), rows],
+        )
+        assert [features[name] for name in names] == pytest.approx(expected, abs=1e-9)
+        memory = {name: pytest.approx(value) for name, value in zip(names, (last, recent, rows), strict=True)}
+        assert encoders[1].get_memory(x) == memory
+        assert encoders[1].find_key_labels(features) == [pytest.approx(last)]
+    x = {"device": "k1"}
+    encoders[1].set_memory(x, {"device~last": 5e4, "device~recent": 6e4, "device~rows": 1.0})
+    assert encoders[1].find_key_labels(encoders[1].transform_one(x)) == [pytest.approx(5e4)]
+    assert encoders[1].get_memory(x)["device~recent"] == pytest.approx(6e4)
+
+
 def make_frame(n, labels, seed=0):
     """Return a frame with a key, a number and a label, which depends on the last label of the key."""
     rng = np.random.default_rng(seed)
