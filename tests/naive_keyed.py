@@ -81,7 +81,7 @@ class NaiveKeys:
             scores = np.array([bayes.score(z, label) for label in self.labels])
             ratios = [scores[k] - np.delete(scores, k).mean() for k in range(outputs)] if outputs > 1 else [0.0]
             predictions = [*np.clip(linear.W @ regressors, -8.0, 8.0), *np.clip(ratios, -6.0, 6.0)]
-            predictions = predictions if outputs > 2 else predictions[1::2]
+            predictions = predictions if outputs > 2 else predictions[np.argmax([*map(str, self.labels)] or [""]) :: 2]
         predictions.append(math.log(1.0 + n_rows))
         if learns:
             target = self.target_scaler.transform_one({"y": y})["y"] if self.regression else y

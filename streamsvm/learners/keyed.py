@@ -78,6 +78,8 @@ class _Keyed(ModelWrapper):
         ``w`` in ``kwargs`` is the weight of the row in all of them. If the wrapped model refuses the row, nothing is learned.
         """
         weight = validate_weight(kwargs.get("w", 1.0))
+        if isinstance(x, Mapping) and self.key not in x and not all(map(self.key_models._is_input, x)):
+            raise ValueError(f"rows have features of {self.key!r}, but no {self.key!r}: call TableEncoder.pass_key({self.key!r})")
         self._wrapped_model.learn_one(self._convert_row(x), y, **kwargs)
         self.key_models.process_row(x, y, weight)
 
@@ -173,6 +175,8 @@ class KeyedClassifier(_Keyed, ClassifierWrapper):
         ``StandardScaler() | LogisticRegression()``: before this wrapper, it would change the key.
     key
         The name of the field of a row that has its key: a text or a number. Rows without it are learned by the classifier only.
+        In ``TableEncoder(keys="device") | KeyedClassifier(...)`` the encoder passes it; in other pipelines with an encoder, call
+        ``encoder.pass_key("device")``.
     max_keys
         The maximum number of keys in memory. When it is exceeded, the key whose last row is the oldest is forgotten or, in a run
         with a `CheckpointFolder`, moved to a file in its folder.
@@ -270,7 +274,7 @@ class KeyedRegressor(_Keyed, RegressorWrapper):
     ...     rows.append(({"device": device, "load": load}, slopes[device] * load))
     >>> model = KeyedRegressor(SVMRegressor(seed=0), key="device")
     >>> evaluate.progressive_val_score(rows, model, metrics.MAE())
-    MAE: 0.072994
+    MAE: 0.069596
     """
 
     _is_regression = True

@@ -108,13 +108,13 @@ class KeyModels:
     @property
     def outputs(self) -> dict[str, int]:
         """The names of the predictions of a row, and their columns in those of `process_rows`: that of the linear model and of
-        naive Bayes for each label (of two, for the second one), and the logarithm of 1 + the rows of the key. It is empty before
+        naive Bayes for each label (of two, for the larger one), and the logarithm of 1 + the rows of the key. It is empty before
         the second label.
         """
         labels = dict(enumerate([""] if self._is_regression else (f" {label}" for label in self.labels.seen)))
         n, kinds = len(labels), ["linear"] if self._is_regression else ["linear", "bayes"]
         if not self._is_regression and n <= 2:
-            labels.pop(0, None)
+            labels.pop(min(labels, key=labels.__getitem__, default=0), None)
         names = {f"{self.key} own {kind}{label}": i * n + k for i, kind in enumerate(kinds) for k, label in labels.items()}
         return names and {**names, f"{self.key} own rows": len(kinds) * n}
 

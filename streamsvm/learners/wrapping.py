@@ -59,7 +59,8 @@ class ModelWrapper(Mutable):
             twin._set_wrapped(self._wrapped_model, self._wrapped_model)  # wrapped models may differ in some parameters
             differences = compare_parameters(self, twin)
             if differences.changes or differences.conflicts:
-                raise ValueError("models with different costs or metrics, or keys, cannot be merged: give all of them the same")
+                different = "; ".join(differences.changes + differences.conflicts)
+                raise ValueError(f"models with different parameters cannot be merged: give all of them the same ({different})")
         if not hasattr(self._wrapped_model, "merge_with"):
             raise ValueError(f"models of {type(self._wrapped_model).__name__} cannot be merged")
         self._wrapped_model.merge_with(*(model._wrapped_model for model in others), units=units)

@@ -81,7 +81,7 @@ OF_LEARN = [
     (["--columns", "a:key", "--key-models", "a,idle=0"], "--key-models a,idle=0: idle must be an integer at least 1"),
     (["--columns", "a:key", "--key-models", "a,idle=x"], "--key-models a,idle=x: the name of one key, then max_keys=N and"),
     (["--columns", "a:key", "--key-models", "a,b"], "--key-models a,b: the name of one key, then max_keys=N and idle=N"),
-    (["--columns", "a:key", "--key-models", ""], "the column must be a key"),
+    (["--columns", "a:key", "--key-models", ""], "the name of one key, then"),
     (["--columns", ":drop"], "a name is empty"),
     (["--columns", "a:drop,*:drop"], "nothing is left to learn from"),
     (["--columns", "a:drop,y:category"], "y is the label"),
@@ -114,6 +114,12 @@ def test_words_that_are_read_later(rows, call):
     assert "--cycles must be of day, week, year" in done.last
     done = call("learn", rows, "--label", "y", "--columns", "a:category", "--key-models", "a", status=2)
     assert "--key-models a: the column must be a key: --columns a:key" in done.last
+
+
+def test_small_models_of_rows_without_columns(tmp_path, call):
+    (tmp_path / "rows.txt").write_text("1 1:0.5\n-1 1:0.3\n")
+    done = call("learn", tmp_path / "rows.txt", "--format", "libsvm", "--key-models", "1", status=2)
+    assert "--key-models 1: the column must be a key: --columns 1:key" in done.last
 
 
 def test_names_with_commas():

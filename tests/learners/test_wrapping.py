@@ -189,7 +189,7 @@ def test_merged_wrappers_predict_alike(name):
     if name == "threshold":
         assert (model._counts == models[0]._counts + models[1]._counts).all()
         assert model.n_learned == 900
-    raises("different costs or metrics", models[0].merge_with, type(model)(within, {"fine": 2.0} if name == "costs" else None))
+    raises("different parameters", models[0].merge_with, type(model)(within, {"fine": 2.0} if name == "costs" else None))
     raises("--interval", merge_models, [MADE["conformal"]()] * 2)
 
 
@@ -203,7 +203,7 @@ def test_thresholds_are_merged_for_any_order_of_labels():
     models[1]._counts = models[1]._counts[::-1, ::-1].copy()
     straight = models[1]._counts[::-1, ::-1] + models[0]._counts
     assert (merge_models(models)._counts == straight).all()
-    raises("different costs or metrics", models[0].merge_with, second)
+    raises("different parameters", models[0].merge_with, second)
     second = TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0))
     second.learn_one({"a": 1.0}, "third")
     raises("one threshold is for two classes", models[0].merge_with, second)

@@ -339,7 +339,9 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         return features
 
     def pass_key(self, column: str) -> None:
-        """Pass the key of the rows in a ``column`` to the learner, as a number and under the name of the column."""
+        """Pass the key of the rows in a ``column`` to the learner, as a number and under the name of the column. A `TableModel`
+        does so for a `KeyedClassifier` or `KeyedRegressor`.
+        """
         self._key_feature = self._state.key_feature = column
 
     def get_memory(self, x: Mapping[Any, Any]) -> dict[Hashable, Any]:
