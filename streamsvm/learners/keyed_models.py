@@ -7,8 +7,9 @@ the least recently used ones are evicted into a store, or forgotten.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class KeyModels:
         #: The number of rows that the models have learned, of all keys.
         self.n_learned: int = 0
         self._n_saved = 0
-        self._slots: dict[Key, int] = {}  # the least recently used key comes first
+        self._slots: OrderedDict[Any, int] = OrderedDict()  # the least recently used key comes first
         self._leaving: dict[Key, np.void] = {}  # evicted blocks that are not in the store yet
         self._log: list[Any] | None = None  # what `_note_blocks` has noted of the current rows
         self._start = _make_start(2, 1, int(not is_regression))
@@ -128,18 +129,17 @@ class KeyModels:
         """
         key, inputs, target = parse_key(x.get(self.key)), {name: x[name] for name in x if self._is_input(name)}, math.nan
         if weight > 0.0 and key is not None:
-            try:
+            with suppress(TooManyLabelsError):
                 target = validate_target(y) if self._is_regression else self.labels.encode(y)
                 self.features.fill_row(np.zeros(len(self.features)), inputs, True)
                 self._grow()
                 target = target if self._is_regression else float(self.labels.seen.index(y))
-            except TooManyLabelsError:
-                pass
         row = np.zeros(len(self._shared) - 1)
         self.features.fill_row(row, inputs, False)
         if not (np.abs(row) <= LARGEST_FLOAT32).all():
             self.features.raise_for_row(inputs)
-        out = self._process([key], row[None], np.array([[target, weight]]))
+        with self.rollback_on_error(None):
+            out = self._process([key], row[None], np.array([[target, weight]]))
         return {name: float(out[0, i]) for name, i in self.outputs.items()}
 
     def process_rows(
@@ -160,7 +160,6 @@ class KeyModels:
         rows[:, columns[columns >= 0]] = X[:, inputs][:, columns >= 0]
         numbers = X[:, list(names).index(self.key)].tolist()
         keys = [int(number) if number.is_integer() else parse_key(number) for number in numbers]
-        codes = {None: math.nan} if self._is_regression else codes
         targets[:, 0] = [codes.get(label, label if self._is_regression else math.nan) for label in y]
         targets[:, 1] = 1.0 if weights is None else weights
         targets[np.array([key is None for key in keys], bool) | (targets[:, 1] <= 0.0), 0] = math.nan
@@ -171,7 +170,7 @@ class KeyModels:
         ``targets`` [n, 2] are targets or indices of labels, and weights. Return the predictions as `process_rows`.
         """
         n_outputs = self._start["linear"].shape[1] + self._start["counts"].shape[1] + 1
-        out, slots, start = np.empty((len(X), n_outputs)), np.full(len(X), -1), 0
+        out, slots, start = np.empty((len(X), n_outputs)), np.empty(len(X), np.int64), 0
         stored, is_learned = self._read_evicted(keys), (~np.isnan(targets[:, 0])).tolist()
         for i, key in enumerate(keys):
             slot = None if key is None else self._slots.get(key)
@@ -180,17 +179,17 @@ class KeyModels:
                 if slot == self._max_keys:  # evict a key, after earlier rows, which may be of this key
                     self._compute(*(array[start:i] for array in (slots, X, targets, out)))
                     start, evicted = i, next(iter(self._slots))
-                    slot = self._slots.pop(evicted)
+                    slot = self._slots[evicted]
                     if self.store is not None:
                         stored[evicted] = self._blocks[[slot]]
                         if stored[evicted]["last_row"] > self._n_saved:
                             self._leaving[evicted] = stored[evicted][0]
-                self._note_blocks(slot, key, evicted)
+                self._note_blocks(slot, key, evicted)  # before any change: Ctrl-C may come at any time
+                self._slots.pop(evicted, None)
                 self._blocks[slot], self._slots[key] = stored.pop(key, self._start)[0], slot
-            if key is not None and slot is not None:
-                slots[i] = slot
-                if is_learned[i]:
-                    self._slots[key] = self._slots.pop(key)  # as the last one
+            slots[i] = -1 if slot is None else slot
+            if is_learned[i]:
+                self._slots.move_to_end(key)
         self._compute(*(array[start:] for array in (slots, X, targets, out)))
         return out
 
@@ -198,8 +197,8 @@ class KeyModels:
         """Predict and learn rows whose keys have these ``slots``, as `_process`, into ``out``."""
         learned = slots[~np.isnan(targets[:, 0])]
         self._note_blocks(learned)
-        sizes = self._start["linear"].shape[2], len(self.features), self._start["counts"].shape[1]
         arena, start = (array.view(np.float64).reshape(len(array), -1) for array in (self._blocks, self._start))
+        sizes = self._start["linear"].shape[2], len(self.features), self._start["counts"].shape[1]
         options = np.array([*sizes, self.n_learned, self._idle or 0])
         predict_then_learn_keys(arena, slots, start[0], self._shared, X, targets, options, out)
         self.n_learned += len(learned)
@@ -225,7 +224,7 @@ class KeyModels:
                     self._slots.update({} if evicted is None else {evicted: slots})
                     self._blocks[slots] = blocks
                 self.__dict__.update(saved)
-                self._slots = dict(sorted(self._slots.items(), key=lambda item: self._blocks["last_row"][item[1]]))
+                self._slots = OrderedDict(sorted(self._slots.items(), key=lambda item: self._blocks["last_row"][item[1]]))
             raise
         finally:
             self._log = None
@@ -353,7 +352,7 @@ class KeyModels:
 
     def _set_blocks(self, keys: Sequence[Any], blocks: np.ndarray) -> None:
         """Replace all keys by the last ``max_keys`` of ``keys``, which have these ``blocks``."""
-        self._slots = {key: slot for slot, key in enumerate(keys[-self._max_keys :])}
+        self._slots = OrderedDict((key, slot) for slot, key in enumerate(keys[-self._max_keys :]))
         self._blocks[: self.n_keys] = blocks[-self._max_keys :]
 
     def merge_with(self, *others: KeyModels) -> None:
@@ -368,7 +367,7 @@ class KeyModels:
                 merged.labels.encode(label)
         merged._grow()
         newest: dict[Key, Any] = {}
-        moments = []
+        moments: list[Any] = []
         for part in parts:
             columns = merged.features.find_columns(part.features.names, False)
             outputs = np.array([merged.labels.seen.index(label) for label in part.labels.seen] or [0])
@@ -378,8 +377,9 @@ class KeyModels:
                 if key not in newest or block["rows"] > newest[key]["rows"]:
                     newest[key] = block
             statistics = part._shared[[*np.flatnonzero(columns >= 0), -1]]
-            places = np.append(columns[columns >= 0], len(merged._shared) - 1)
-            moments.append((statistics[:, :N_MOMENTS], statistics[:, N_MOMENTS:], places))
+            moments.append(
+                (*np.split(statistics, [N_MOMENTS], axis=1), np.append(columns[columns >= 0], len(merged._shared) - 1))
+            )
         pool_moments(moments, merged._shared[:, :N_MOMENTS], merged._shared[:, N_MOMENTS:])
         keys = sorted(newest, key=lambda key: newest[key]["last_row"])
         blocks = np.array([newest[key] for key in keys], merged._start.dtype)

@@ -208,7 +208,9 @@ class KeyStore:
             raise KeyStoreError(f"{self._path}: {error}{advice}") from error
 
     def _open_file(self) -> sqlite3.Connection:
-        """Open the file, or create it if this store writes. Raise a ValueError if it is of another program."""
+        """Open the file, or create it if this store writes. Raise a ValueError if it is a link, a pipe or of another program."""
+        if any(file.is_symlink() or file.is_fifo() for file in self._path.parent.glob(f"{FILE_NAME}*")):
+            raise ValueError("it is a link or a pipe")
         can_write = os.access(self._path.parent, os.W_OK) or self._path.with_name(f"{FILE_NAME}-wal").exists()
         mode = "mode=rwc" if self.check_owned else "mode=ro" if can_write else "immutable=1"  # else SQLite writes its log there
         uri = f"{self._path.absolute().as_uri()}?{mode}"

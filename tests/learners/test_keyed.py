@@ -271,6 +271,37 @@ def test_a_refused_row_leaves_no_trace(kind, monkeypatch):
     assert model.key_models.n_learned == n + 12  # both have learned the rows
 
 
+class InterruptedDict(OrderedDict):
+    """Raises a KeyboardInterrupt once, after the item with the key ``last`` was removed or moved."""
+
+    last = None
+
+    def pop(self, key, *default):
+        value = super().pop(key, *default)
+        if key == self.last:
+            self.last = None
+            raise KeyboardInterrupt
+        return value
+
+
+@pytest.mark.parametrize("with_batches", [False, True])
+def test_an_interrupt_while_a_key_is_evicted_leaves_no_trace(with_batches):
+    model = MADE["two"](max_keys=3)
+    for x, y, w in rows(40, 2):
+        model.learn_one(x, y, w=w)
+    before, models = pickle.dumps(model.key_models.get_state()), model.key_models
+    models._slots = InterruptedDict(models._slots)
+    models._slots.last = next(iter(models._slots))
+    batch = np.ones((2, 4)) * 77, [*"abc", "device"], [True, False], False
+    learn, arguments = (model.predict_then_learn, batch) if with_batches else (model.learn_one, ({"a": 1.0, "device": 77}, True))
+    with pytest.raises(KeyboardInterrupt):
+        learn(*arguments)
+    assert pickle.dumps(models.get_state()) == before
+    for key in (78, 79):
+        model.learn_one({"a": 1.0, "device": key}, True)
+    assert sorted(models._slots.values()) == [0, 1, 2]
+
+
 def test_more_features_and_labels_than_the_maximum():
     model, rng = KeyedClassifier(SVMClassifier("low", seed=0), "device"), np.random.default_rng(0)
     for i in range(60):

@@ -274,6 +274,8 @@ def spoil_pages(file):
         (lambda file: query(file.parent, "UPDATE blocks SET block = 3.5"), "Restore"),
         (lambda file: query(file.parent, "UPDATE blocks SET key = '[' WHERE id = 33"), "Restore"),
         (spoil_pages, "malformed|Restore"),
+        (lambda file: file.replace(file.with_name("x")) and file.symlink_to("x"), "it is a link or a pipe"),
+        (lambda file: os.mkfifo(f"{file}-journal"), "it is a link or a pipe"),
     ],
 )
 @pytest.mark.parametrize("writes", [False, True])
