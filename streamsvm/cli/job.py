@@ -384,7 +384,8 @@ class LearnJob(StreamJob):
         if self._scales_targets and learner != "auto":
             model = BoundedTargetScaler(model, bound)
         model = self._wrap_decision(model)
-        if (key := getattr(model, "key", None)) not in (None, *(() if table is None else table.keys)):
+        keys = () if table is None else table.keys
+        if (key := getattr(model, "key", None)) not in (None, *keys) and (encoder or self.text_format == "libsvm"):
             raise UsageError(f"--key-models {key}: the column must be a key: --columns {key}:key")
         if table is not None:
             return TableModel(table, model, schema=schema)
