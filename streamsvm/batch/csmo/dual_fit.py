@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 
 from streamsvm.batch.csmo.precomputed import PrecomputedRows
-from streamsvm.batch.csmo.solver import (
-    MachineSolution,
-    SolverOptions,
-    is_small,
-    solve_problem,
-    solve_small_machines,
-)
+from streamsvm.batch.csmo.small import solve_machines
+from streamsvm.batch.csmo.solver import MachineSolution, SolverOptions, is_small, make_small_options, make_solution, solve_problem
 from streamsvm.batch.csmo.state import Problem, make_problem
 from streamsvm.batch.kernel_machine import TrainingData
 from streamsvm.batch.problem import RowGroups
 from streamsvm.core.kernels import Kernel
-from streamsvm.core.threads import Workers
+from streamsvm.core.threads import Workers, raise_if_stopped
+
+_MACHINES_BETWEEN_SIGNALS = 64  # small machines that are solved before a signal is handled; each takes milliseconds
 
 
 @dataclass
@@ -49,7 +46,7 @@ class DualFit:
 
     def __post_init__(self) -> None:
         self.coefficients: np.ndarray = np.zeros((len(self.machines), len(self.C)))
-        self.first_solutions: dict[int, MachineSolution] = {}  # of `solve_small_machines`, perhaps above the tolerance
+        self.first_solutions: dict[int, MachineSolution] = {}  # of `solve_small_machines`
         self._used_labels = self.labels[self.training.used_rows]
 
     @cached_property
@@ -59,18 +56,24 @@ class DualFit:
         return int((counts[second] + np.where(first != second, counts[first], 0)).max())
 
     def solve_small_machines(self) -> None:
-        """Solve all binary machines (SVMs for pairs of classes) of this fit in one compiled call, and store their solutions in
-        ``first_solutions``. Does nothing if a machine has too many rows, kernel values are not precomputed, or the user passed
-        initial coefficients.
+        """Solve all binary machines (SVMs for pairs of classes) of this fit in compiled code, and store their solutions, which
+        may be above the tolerance, in ``first_solutions``. Does nothing if a machine has too many rows, kernel values are not
+        precomputed, or the user passed initial coefficients.
         """
         rows, targets = self.shared.rows, self.training.targets
         has_matrix = isinstance(rows, PrecomputedRows) and rows.contiguous_matrix is not None
-        if self.start is None and has_matrix and is_small(self.max_rows, self.options.megabytes):
-            targets = np.zeros(len(self.C)) if targets is None else targets
-            self.first_solutions = solve_small_machines(
-                rows.contiguous_matrix, rows.which, self.C, self.labels, targets, self.machines,
-                self.epsilon, self.sum_share, self.options, self.coefficients,
+        if self.start is not None or not has_matrix or not is_small(self.max_rows, self.options.megabytes):
+            return
+        targets = np.zeros(len(self.C)) if targets is None else targets
+        slope, options, values = 1.0 if self.epsilon is None else self.epsilon, self.options, np.empty((len(self.machines), 5))
+        for first in range(0, len(self.machines), _MACHINES_BETWEEN_SIGNALS):
+            raise_if_stopped()
+            part = slice(first, first + _MACHINES_BETWEEN_SIGNALS)
+            solve_machines(
+                rows.contiguous_matrix, rows.which, self.C, self.labels, targets, self.machines[part], slope,
+                self.epsilon is None, self.sum_share, make_small_options(options), self.coefficients[part], values[part],
             )  # fmt: skip
+        self.first_solutions = {k: make_solution(self.coefficients[k], row, options) for k, row in enumerate(values.tolist())}
 
     def solve_machine(self, k: int, buffer: np.ndarray, workers: Workers) -> MachineSolution:
         """Solve the dual problem of the binary machine number ``k`` (an SVM for one pair of classes), write its dual coefficients

@@ -22,7 +22,6 @@ from streamsvm.batch.csmo.small import (
     compute_objectives,
     recompute_slopes,
     solve_free_variables,
-    solve_machines,
     solve_small,
     write_first_point,
 )
@@ -46,7 +45,6 @@ _MAX_REMAINING_SHARE, _MAX_REMAINING_SHARE_OF_MATRIX = 0.9, 0.7
 _MAX_FAILED_CHECKS = 3  # checks that find less than half of the gap gone; then float64 steps are tried
 _GOAL_SHARE = 0.9  # the steps aim at this share of the tolerance, the rest allows for float32 errors
 _MAX_POLISHED_VARIABLES = 150  # if more are between their bounds, they are not solved for to the last digits
-_MACHINES_BETWEEN_SIGNALS = 64  # small machines that are solved before a signal is handled; each takes milliseconds
 _MAX_CHECKS = 100  # checks in float64, each followed by more steps, before the solver gives up on the tolerance
 
 
@@ -249,40 +247,10 @@ def solve_problem(
     return MachineSolution(working.b, bias, gap, objective, primal, state.n_iter, interrupted)
 
 
-def _make_small_options(options: SolverOptions) -> SmallOptions:
+def make_small_options(options: SolverOptions) -> SmallOptions:
     """Return the solver's options as the tuple `SmallOptions`, which the compiled solver of small problems takes."""
     goal = _GOAL_SHARE * options.tol
     return SmallOptions(options.tol, goal, options.conjugate, options.max_iter, _MAX_POLISHED_VARIABLES)
-
-
-def solve_small_machines(
-    K: np.ndarray,
-    matrix_rows: np.ndarray,
-    C: np.ndarray,
-    labels: np.ndarray,
-    targets: np.ndarray,
-    machines: np.ndarray,
-    epsilon: float | None,
-    share: float,
-    options: SolverOptions,
-    coefficients: np.ndarray,
-) -> dict[int, MachineSolution]:
-    """Solve the dual problems of several SVMs with few rows, each for one pair of classes, in compiled code. Writes the dual
-    coefficients into ``coefficients`` float64 [machines, n], and returns a dictionary from the number of each SVM to its
-    solution. The other arguments are those of `streamsvm.batch.csmo.small.solve_machines`.
-
-    The other arguments are those of `streamsvm.batch.csmo.small.solve_machines`. Solutions may be above the tolerance.
-    """
-    values, small = np.empty((len(machines), 5)), _make_small_options(options)
-    slope = 1.0 if epsilon is None else epsilon
-    for start in range(0, len(machines), _MACHINES_BETWEEN_SIGNALS):
-        raise_if_stopped()
-        part = slice(start, start + _MACHINES_BETWEEN_SIGNALS)
-        solve_machines(
-            K, matrix_rows, C, labels, targets, machines[part], slope, epsilon is None, share, small, coefficients[part],
-            values[part],
-        )  # fmt: skip
-    return {k: _make_solution(coefficients[k], row, options) for k, row in enumerate(values.tolist())}
 
 
 def _solve_small_problem(p: Problem, K: np.ndarray, b: np.ndarray, options: SolverOptions) -> MachineSolution:
@@ -290,12 +258,12 @@ def _solve_small_problem(p: Problem, K: np.ndarray, b: np.ndarray, options: Solv
     [n], which are overwritten by the solution. Return it with its objectives and the remaining gap (violation of the optimality
     conditions).
     """
-    small = _make_small_options(options)
+    small = make_small_options(options)
     values = solve_small(K, b, p.targets, p.lower, p.upper, p.kink, p.epsilon, p.classification, p.total, small)
-    return _make_solution(b, values, options)
+    return make_solution(b, values, options)
 
 
-def _make_solution(b: np.ndarray, values: Sequence[float], options: SolverOptions) -> MachineSolution:
+def make_solution(b: np.ndarray, values: Sequence[float], options: SolverOptions) -> MachineSolution:
     """Combine the coefficients ``b`` and the five ``values`` that `solve_small` returns (intercept, gap, dual objective, primal
     objective, number of steps) to a `MachineSolution`, and return it.
     """
