@@ -167,15 +167,7 @@ class StreamJob:
 
     def check_flags(self) -> None:
         """Raise a UsageError if flags of the stream contradict each other, or outputs would overwrite inputs."""
-        labels = None if self.labels is None else split_labels_flag(self.labels)[0]
-        check_outputs(
-            {"--to": self.to, "--on-error": None if self.on_error in ("stop", "skip") else self.on_error},
-            self.source,
-            labels,
-            {"--checkpoint": self.checkpoint, "--model": getattr(self, "model", None)},
-            quiet=self.quiet,
-            overwrite=self.overwrite,
-        )
+        check_outputs(self, None if self.labels is None else split_labels_flag(self.labels)[0])
         if problem := describe_on_error_problem(self.on_error):
             raise UsageError(f"--on-error {problem}")
         if self.rotate is not None and all(p in (None, "-", "stop", "skip") or "://" in p for p in (self.to, self.on_error)):

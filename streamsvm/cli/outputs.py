@@ -23,20 +23,13 @@ EXPORT_PATTERN: re.Pattern[bytes] = re.compile(
 )
 
 
-def check_outputs(
-    sinks: Mapping[str, str | None],
-    source: str | list[str],
-    labels: str | None,
-    folders: Mapping[str, Path | str | None],
-    *,
-    quiet: bool,
-    overwrite: bool,
-) -> None:
-    """Raise a UsageError if two outputs of a command would go to one place, or if an output would overwrite an input, or (unless
-    ``overwrite``) a file that streamsvm did not write. ``sinks`` and ``folders`` are the outputs by flag; ``source`` and
-    ``labels`` are the inputs.
+def check_outputs(job: Any, labels: str | None) -> None:
+    """Raise a UsageError if two outputs of a job (a `StreamJob`) would go to one place, or if an output would overwrite an input,
+    or (unless ``--overwrite``) a file that streamsvm did not write. ``labels`` is the place of a separate stream of labels.
     """
-    streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if quiet else ""]
+    sinks: dict[str, str | None] = {"--to": job.to, "--on-error": None if job.on_error in ("stop", "skip") else job.on_error}
+    folders, source = {"--checkpoint": job.checkpoint, "--model": getattr(job, "model", None)}, job.source
+    streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if job.quiet else ""]
     if len(to_stdout := list(filter(None, streams))) > 1:
         raise UsageError(
             f"{' and '.join(flag + ' -' * (flag in sinks) for flag in to_stdout)} both write to standard output: leave one out"
@@ -64,7 +57,7 @@ def check_outputs(
                 raise UsageError(f"{option} {sink} would write into {flag} {name}: name another file")
         if Path(sink).suffix.lower() in _READ_ONLY_SUFFIXES:
             raise UsageError(f"{option} {sink}: predictions are written as CSV or JSON lines: name a .csv or .jsonl file")
-        check_may_overwrite(option, Path(sink), overwrite)
+        check_may_overwrite(option, Path(sink), job.overwrite)
 
 
 def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool:
