@@ -252,7 +252,8 @@ def memory(labels, n=40, features=5, seed=0, **options):
     vectors[n // 2 :: 3] = vectors[: len(vectors[n // 2 :: 3])]
     targets = rng.integers(0, labels, n).astype(float) if labels else rng.normal(size=n)
     weights = rng.uniform(0.1, 2.0, n).astype(np.float32)
-    value = add_neighbours(program, value, vectors, rng.uniform(0.0, 2.0, features), targets, weights, labels, **options)
+    arrays = {"feature_weights": rng.uniform(0.0, 2.0, features), "targets": targets, "weights": weights}
+    value = add_neighbours(program, value, labels, {"vectors": vectors, **arrays}, **options)
     program.answer = Answer("class", value, value, tuple(range(labels))) if labels else Answer("number", value, value)
     return program
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -179,29 +180,16 @@ def add_weights(
     return program.add("linear", value, weights=weights, biases=biases)
 
 
-def add_neighbours(
-    program: Program,
-    value: int,
-    vectors: np.ndarray,
-    feature_weights: np.ndarray,
-    targets: np.ndarray,
-    weights: np.ndarray,
-    labels: int,
-    *,
-    neighbours: int = N_NEAREST,
-    max_difference: float = MAX_DIFFERENCE,
-    offset: float = DISTANCE_OFFSET,
-    power: int = DISTANCE_POWER,
-) -> int:
+def add_neighbours(program: Program, value: int, labels: int, arrays: Mapping[str, np.ndarray], **options: Any) -> int:
     """Append a weighted k-nearest-neighbours prediction to a program (an exported model). It compares the features, the
-    operation output with the index ``value``, with stored rows, ``vectors``, that have ``targets`` and ``weights``. ``labels``
-    is the number of labels, 0 for regression. Returns the index of the predictions.
+    operation output with the index ``value``, with stored rows: ``arrays`` are their ``vectors``, ``targets`` and ``weights``,
+    and the ``feature_weights``. ``labels`` is the number of labels, 0 for regression. Returns the index of the predictions.
 
     The predictions are a number from -1 to 1 for two labels, one for each of more labels, or the mean target for regression.
+    ``options`` are those of the step that differ from those of an ensemble.
     """
-    arrays = {"vectors": vectors, "feature_weights": feature_weights, "targets": targets, "weights": weights}
-    options = {"labels": labels, "neighbours": neighbours, "max_difference": max_difference, "offset": offset, "power": power}
-    value = program.add("neighbours", value, **arrays, **options)
+    usual = {"neighbours": N_NEAREST, "max_difference": MAX_DIFFERENCE, "offset": DISTANCE_OFFSET, "power": DISTANCE_POWER}
+    value = program.add("neighbours", value, **arrays, labels=labels, **{**usual, **options})
     if not labels:
         return value
     twice = 2.0 * np.eye(labels)[1 if labels == 2 else 0 :]
@@ -345,8 +333,8 @@ def _add_instance_memory(program: Program, value: int, model: Any, store: Any) -
     n_informative = float(h["n_informative"])
     _as_python(compute_factors)(store.views.relevance, units, width, n_informative, min_weight, damping, factors)
     feature_weights, labels = factors[0].astype(np.float64), max(n_outputs, 2) if is_classifier else 0
-    targets, weights = store.views.targets[:n].astype(np.float64), store.views.weights[:n].copy()
-    return add_neighbours(program, value, vectors, feature_weights, targets, weights, labels)
+    arrays = {"targets": store.views.targets[:n].astype(np.float64), "weights": store.views.weights[:n].copy()}
+    return add_neighbours(program, value, labels, {"vectors": vectors, "feature_weights": feature_weights, **arrays})
 
 
 def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:

@@ -68,7 +68,8 @@ def make_program_with_memory(targets, n_stored=200):
     original = make_program(learned(BSCAClassifier(budget=200, seed=0), 2000, 2))
     original = original.with_steps(original.steps)
     stored = np.random.default_rng(0).normal(size=(n_stored, 5)).astype(np.float32)
-    neighbour_votes = add_neighbours(original, 2, stored, np.ones(5), targets(stored), np.ones(n_stored, np.float32), 2)
+    arrays = {"vectors": stored, "feature_weights": np.ones(5), "targets": targets(stored)}
+    neighbour_votes = add_neighbours(original, 2, 2, {**arrays, "weights": np.ones(n_stored, np.float32)})
     value = original.add("linear", original.add("concat", 4, neighbour_votes), weights=np.ones((1, 2)), biases=np.zeros(1))
     original.answer = original.answer._replace(decision=value, choice=value)
     return original, stored
