@@ -95,11 +95,11 @@ def _describe_key(model: Any, text: str) -> dict[str, Any]:
         column, value = (keys or [""])[0], text
         if len(keys) != 1:
             raise UsageError(f"--key {text}: " + (f"name its column, {column}={text}" if keys else "no column is a key"))
-    names, ids = list[Any](), [value, *([float(value)] if re.fullmatch(r"-?\d+(\.\d+)?", value) else [])]
+    names, ids = list[Any](), list[Any]([value, *([float(value)] if re.fullmatch(r"-?\d+(\.\d+)?", value) else [])])
     if (encoder := ValidatingPipeline(model, learns=False).table_encoder) is not None:
         state, memory = encoder.column_state, encoder.get_memory({column: value})
         names, ids = [*state.categories.get(column, ())], [state.encode_category(column, value).key]
-        if n := round(math.expm1(memory.get(f"{column}~rows", 0.0))):
+        if memory and (encoding := encoder.target_encoding) and (n := encoding.count_rows(ids[0])):
             numbers = {str(name).removeprefix(f"{column}~"): float(f"{number:.6g}") for name, number in memory.items()}
             recent = {name: number for name, number in numbers.items() if not name.startswith(("last ", "rows"))}
             facts = {"rows": n, "last": encoder.find_key_labels(memory, column)[0], **recent}

@@ -40,8 +40,8 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
       regression, all categories have ``city~``, the mean target of the category minus that of all rows, in standard deviations.
     - A **key** is a category that tells the device, customer or shop of a row. In addition, the last label of its rows is a
       feature (``device~last yes`` is 1 or 0), the mean of recent labels, of which a new one counts 10 % (``device~recent yes``),
-      and log(1 + rows), called ``device~rows``. In a regression, ``device~last`` and ``device~recent`` are targets (with a
-      ``scaler``, in standard deviations from the mean of all targets). An unknown key has the means of all rows.
+      and log(1 + rows), of at most 100 rows, called ``device~rows``. In a regression, ``device~last`` and ``device~recent`` are
+      targets (with a ``scaler``, in standard deviations from the mean of all targets). An unknown key has the means of all rows.
     - With ``buckets``, no labels are needed: the first ``max_values`` categories get a feature each as they come, and all others
       share the features ``city#0``, ``city#1``, ..., by a hash of their text.
     - A **text**, such as a message or a title, becomes its number of words, called ``body~words``, and 4 features for each of the

@@ -21,6 +21,8 @@ _PRIOR = 5.0
 _MAX_CATEGORY_WEIGHT, _MAX_TOTAL_WEIGHT = 1000.0, 10_000.0
 #: Share of a new row in the exponential means of a memory.
 _RATE = 0.1
+#: Maximum number of rows of a key in its feature. Without a maximum, new rows would always differ from those learned before.
+MAX_MEMORY_ROWS = 100.0
 
 
 class HashTable(NamedTuple):
@@ -158,8 +160,8 @@ def _encode_key(table: Any, totals: Any, key: Any, positive: Any, is_regression:
 @compiled
 def _recall_key(table: Any, totals: Any, key: Any, positive: Any, is_regression: Any, out: Any) -> Any:
     """Write the memory of a ``key`` to ``out``, float64 [2 * labels + 1]: whether each label was its last one, the exponential
-    means, and log(1 + rows). An unknown key has the means of all rows, and a missing one (0) zeros. Of two labels, only that with
-    the class index ``positive`` is written; in a regression, the last target and the mean.
+    means, and log(1 + rows), for at most 100 rows. An unknown key has the means of all rows, and a missing one (0) zeros. Of two
+    labels, only that with the class index ``positive`` is written; in a regression, the last target and the mean.
     """
     out[:] = 0.0
     if key == 0:
@@ -173,7 +175,7 @@ def _recall_key(table: Any, totals: Any, key: Any, positive: Any, is_regression:
             out[k] = memories[slot, 1] if is_regression else np.float64(memories[slot, 1] == label)
             out[n + k] = memories[slot, 2 + label]
     if slot >= 0:
-        out[2 * n] = math.log(1.0 + np.float64(memories[slot, 0]))
+        out[2 * n] = math.log(1.0 + min(np.float64(memories[slot, 0]), MAX_MEMORY_ROWS))
 
 
 @compiled

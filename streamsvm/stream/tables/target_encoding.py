@@ -167,6 +167,12 @@ class TargetEncoding(OrderedEncoding):
         self._roll_back()
         return np.array([find_slot(self._table.keys, int(key)) >= 0 for key in keys], bool)
 
+    def count_rows(self, key: int) -> int:
+        """Return the number of rows that the memory of the integer ``key`` has learned, 0 if it is unknown."""
+        self._roll_back()
+        slot = find_slot(self._table.keys, key)
+        return int(self._table.memories[slot, 0]) if slot >= 0 else 0
+
     def encode_categories(self, keys: Sequence[int]) -> np.ndarray:
         """Return the target encoding of categories, float64 [keys, suffixes], from all rows learned so far. ``keys`` are their
         integer keys. Unknown categories are encoded as zeros.

@@ -46,7 +46,7 @@ class RowsOfKeys:
             space = " " * (suffix != "")
             features[f"{column}~last{space}{suffix}"] = float(np.float32(targets[-1])) if targets else mean
             features[f"{column}~recent{space}{suffix}"] = recent
-        return features | {f"{column}~rows": math.log(1 + len(labels))}
+        return features | {f"{column}~rows": math.log(1 + min(len(labels), 100))}
 
 
 @pytest.mark.parametrize("kind", LABELS)
@@ -100,6 +100,17 @@ def test_the_memory_of_targets_is_scaled_if_numbers_are():
     encoders[1].set_memory(x, {"device~last": 5e4, "device~recent": 6e4, "device~rows": 1.0})
     assert encoders[1].find_key_labels(encoders[1].transform_one(x)) == [pytest.approx(5e4)]
     assert encoders[1].get_memory(x)["device~recent"] == pytest.approx(6e4)
+
+
+def test_the_rows_of_a_key_count_up_to_100_as_a_feature():
+    encoder = TableEncoder(keys="device")
+    for n in range(150):
+        encoder.learn_one({"device": "b"}, n % 2)
+        encoder.learn_one({"device": "a" if n < 120 else "b"}, 0)
+    rows = {key: encoder.transform_one({"device": key})["device~rows"] for key in "abc"}
+    assert rows == {"a": math.log(101), "b": math.log(101), "c": 0.0}
+    state = encoder.column_state
+    assert [state.target_encoding.count_rows(state.encode_category("device", key).key) for key in "abc"] == [120, 180, 0]
 
 
 def make_frame(n, labels, seed=0):
