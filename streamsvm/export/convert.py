@@ -101,9 +101,7 @@ def _convert_learner(model: Any, transformers: list[Any]) -> Program:
     if not isinstance(model, OnlineEstimator):
         problem = f"a {type(model).__name__} cannot be exported"
         if hasattr(model, "key_models"):
-            raise ExportError(
-                f"{problem}: a program has no small models of keys. Learn a model without them (without --key-models)"
-            )
+            raise ExportError(f"{problem}: a program has no small models of keys. Learn a model without --key-models")
         if hasattr(model, "to_budget"):
             raise ExportError(f"{problem}: model.to_budget(500) makes a learner of its last fit, which can")
         raise ExportError(f"{problem}: only models of streamsvm can")

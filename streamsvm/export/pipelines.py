@@ -255,7 +255,7 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
     if state.target_encoding is not None:
         inputs.tables += [TextTable(*encoding.compute_scores(state.target_encoding)) for encoding in state.texts.values()]
         if any(column.table and column.table[0] == len(inputs.tables) for column in columns):
-            inputs.tables.append(_make_category_table(state, state.target_encoding))
+            inputs.tables.append(_make_category_table(state, state.target_encoding, scaler is not None))
     # Missing numbers become the mean. After a scaler with means, that is the 0 of the learner, without further steps.
     if encoder.when_missing == "mean" and not hasattr(scaler, "means") and numeric:
         inputs.means = np.zeros(len(columns))
@@ -307,19 +307,18 @@ def _list_encoded_columns(encoder: TableEncoder, table: int) -> dict[Any, Column
     return columns
 
 
-def _make_category_table(state: ColumnState, target_encoding: TargetEncoding) -> CategoryTable:
+def _make_category_table(state: ColumnState, target_encoding: TargetEncoding, is_scaled: bool) -> CategoryTable:
     """Return a table of target encodings (numbers that replace categories) for an exported model, with the hashes of the
     categories as keys. It has what ``target_encoding``, part of a TableEncoder with this ``state``, has learned, except for
     categories with a one-hot column. If the encoder has columns that are keys, the table also has their memories, and a first row
-    for unknown keys.
+    for unknown keys; in a regression, ``is_scaled`` is whether they are scaled.
     """
-    one_hot_keys: list[int] = []
-    for name, values in state.categories.items():
-        one_hot_keys += [
-            compute_name_key(compute_column_seed(name), text)
-            for text, feature in values.items()
-            if not state.has_target_encoding(name, feature)
-        ]
+    one_hot_keys = [
+        compute_name_key(compute_column_seed(name), text)
+        for name, values in state.categories.items()
+        for text, feature in values.items()
+        if not state.has_target_encoding(name, feature)
+    ]
     keys = np.setdiff1d(target_encoding.keys, np.array(one_hot_keys, np.uint32))
     if not state.keys:
         return CategoryTable(keys, target_encoding.encode_categories(keys.tolist()))
@@ -327,7 +326,11 @@ def _make_category_table(state: ColumnState, target_encoding: TargetEncoding) ->
     unknown = np.setdiff1d(np.arange(1, len(all_keys) + 1, dtype=np.uint32), all_keys)[0]
     requests = np.where(np.isin(all_keys, keys), all_keys, 0), np.where(all_keys == 0, unknown, all_keys)
     rows = np.zeros((len(all_keys), 0), np.uint32), *(request[:, None].astype(np.uint32) for request in requests)
-    return CategoryTable(all_keys, target_encoding.encode_rows(*rows, *np.full((2, len(all_keys)), math.nan))[0])
+    numbers = target_encoding.encode_rows(*rows, *np.full((2, len(all_keys)), math.nan))[0]
+    if is_scaled and target_encoding.is_regression:
+        mean, deviation = target_encoding.target_scale
+        numbers[:, 1:3] = (numbers[:, 1:3] - mean) / deviation  # after the encoding, the last target and the mean
+    return CategoryTable(all_keys, numbers)
 
 
 # Precision of float32 -----------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from streamsvm.stream.tables import TableEncoder
 CASES = [(classes, {}) for classes in (0, 2, 3)]
 CASES += [(classes, {"columns": "city:key,size:category"}) for classes in (0, 2, 3)]
 CASES += [(2, {"columns": "city:key,size:key", "max_values": 64})]
+CASES += [(0, {"columns": "city:key,size:category", "scaler": "standard"})]
 CASES += [(2, {"max_values": 0}), (2, {"scaler": "standard"}), (0, {"when_missing": "drop"})]
 
 
