@@ -10,8 +10,16 @@ import numpy as np
 
 from streamsvm.batch.csmo.precomputed import PrecomputedRows
 from streamsvm.batch.csmo.small import solve_machines
-from streamsvm.batch.csmo.solver import MachineSolution, SolverOptions, is_small, make_small_options, make_solution, solve_problem
-from streamsvm.batch.csmo.state import Problem, make_problem
+from streamsvm.batch.csmo.solver import (
+    MachineSolution,
+    SolverOptions,
+    allocate_gram,
+    is_small,
+    make_small_options,
+    make_solution,
+    solve_problem,
+)
+from streamsvm.batch.csmo.state import GramCache, Problem, make_problem
 from streamsvm.batch.kernel_machine import TrainingData
 from streamsvm.batch.problem import RowGroups
 from streamsvm.core.kernels import Kernel
@@ -22,11 +30,13 @@ _MACHINES_BETWEEN_SIGNALS = 64  # small machines that are solved before a signal
 
 @dataclass
 class SharedFitData:
-    """Data that fits to the same rows and weights share; fits of a single machine also share the problem."""
+    """Data that fits to the same rows and weights share; fits of a single machine also share the problem and the Gram matrix."""
 
     rows: Any = None
     groups: RowGroups | None = None
     problem: Problem | None = None
+    gram: GramCache | None = None
+    is_path: bool = False  # whether several fits follow, so that a Gram matrix in memory pays off
 
 
 @dataclass
@@ -93,10 +103,12 @@ class DualFit:
             is_small_problem = is_small(len(groups), self.options.megabytes)
             problem = make_problem(groups, bounds, self.kernel, self.epsilon, total, is_small_problem)
         if len(self.machines) == 1:
+            if shared.is_path and shared.gram is None:
+                shared.gram = allocate_gram(len(groups), self.options.megabytes)
             shared.groups, shared.problem = groups, problem
         n_done = self.first_solutions[k].n_iter if k in self.first_solutions else 0
         coefficients = self.coefficients[k] if n_done else self.start
         start = None if coefficients is None else groups.sum_values(coefficients[which])
-        solution = solve_problem(problem, start, self.options, buffer, workers, n_done)
+        solution = solve_problem(problem, start, self.options, buffer, workers, n_done, shared.gram)
         self.coefficients[k, which] = groups.split_coefficients(solution.b, C, positive)
         return solution

@@ -49,11 +49,11 @@ class _PathCSMO(CSMO):
         """Fit a copy of this estimator to the rows X for each value of C in ``Cs``, and return the fitted copies in this order.
         They equal those of separate fits, but take less time. The other arguments are those of `fit`.
 
-        Rows, labels or targets, and weights are as in `fit`. With two classes, or in regression, the fits share the groups of
-        equal rows, and of up to 500 rows the kernel values. This estimator itself does not change. If you interrupt the fit, no
-        models are returned.
+        Rows, labels or targets, and weights are as in `fit`. With two classes, or in regression, the fits share the kernel values
+        of up to 2,000 rows, if the cache has room for twice the Gram matrix (at most 32 MB). More rows begin with blocks, which
+        share little. This estimator itself does not change. If you interrupt the fit, no models are returned.
         """
-        models, shared = self._make_models(Cs), SharedFitData()
+        models, shared = self._make_models(Cs), SharedFitData(is_path=True)
         for model in models:
             model._fit_machines(X, y, sample_weight, shared=shared)
         return models

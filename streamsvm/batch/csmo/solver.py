@@ -25,7 +25,7 @@ from streamsvm.batch.csmo.small import (
     solve_small,
     write_first_point,
 )
-from streamsvm.batch.csmo.state import MAX_UNINTERRUPTED_OPERATIONS, Problem, SolverState, make_feasible
+from streamsvm.batch.csmo.state import MAX_UNINTERRUPTED_OPERATIONS, GramCache, Problem, SolverState, make_feasible
 from streamsvm.batch.csmo.steps import CONVERGED, MAX_SPREAD, RUNNING, STALLED, Scratch, WorkingSet, run_steps
 from streamsvm.core.threads import Workers, raise_if_stopped
 
@@ -176,6 +176,16 @@ def is_small(n: int, megabytes: float) -> bool:
     return n <= min(_MAX_SMALL_ROWS, _MIN_ROWS_FOR_BLOCKS) and 12 * n * n <= megabytes * _MEGABYTE
 
 
+def allocate_gram(n: int, megabytes: float) -> GramCache | None:
+    """Allocate memory for the float32 Gram matrix of ``n`` rows, which several fits to the same rows share, and return it. Return
+    None if ``n`` is above 2,000, or two such matrices do not fit into a cache of this many ``megabytes``.
+
+    Fits to more rows begin with blocks, which share little.
+    """
+    has_room = 8.0 * n * n + 64.0 * n <= megabytes * _MEGABYTE
+    return GramCache(n) if n <= _MIN_ROWS_FOR_BLOCKS and has_room else None
+
+
 def allocate_buffer(megabytes: float, n: int) -> np.ndarray:
     """Return a float32 array for kernel matrices of up to ``n`` variables, within a limit of ``megabytes``. The operating system
     provides its memory page by page, when it is first written.
@@ -190,13 +200,14 @@ def solve_problem(
     buffer: np.ndarray,
     workers: Workers | None = None,
     n_done: int = 0,
+    gram: GramCache | None = None,
 ) -> MachineSolution:
     """Solve the dual problem of an SVM, and return the solution. It starts from the coefficients ``start`` float64 [n], made
-    feasible, or without them from a default point. ``buffer`` is memory for kernel values, and ``workers`` are threads for them.
-    ``n_done`` steps led to ``start``.
+    feasible, or without them from a default point. ``buffer`` is memory for kernel values, ``workers`` are threads for them, and
+    ``gram`` is a Gram matrix that several fits share. ``n_done`` steps led to ``start``.
 
-    ``buffer`` comes from `allocate_buffer`. An interrupt, or `raise_if_stopped`, ends the solver with the current solution. O(n)
-    for each step, O(n d) for each new column of the kernel matrix.
+    ``buffer`` comes from `allocate_buffer`, and ``gram`` from `allocate_gram`. An interrupt, or `raise_if_stopped`, ends the
+    solver with the current solution. O(n) for each step, O(n d) for each new column of the kernel matrix.
     """
     if start is None:
         b = np.empty(len(problem.upper))
@@ -216,7 +227,7 @@ def solve_problem(
             n_done = solution.n_iter
         except KeyboardInterrupt:
             interrupted = True
-    state = SolverState(problem, b, buffer, workers, options.tol, int(options.megabytes * _MEGABYTE))
+    state = SolverState(problem, b, buffer, workers, options.tol, int(options.megabytes * _MEGABYTE), gram)
     state.n_iter = n_done
     n_checks, n_failed, gap = 0, 0, np.inf
     try:

@@ -176,6 +176,15 @@ class _ShrunkRows(NamedTuple):
     b: np.ndarray  # float64: coefficients of the working set, to which the gradients belong
 
 
+class GramCache:
+    """Memory for the float32 Gram matrix of n rows, which several fits to the same rows share."""
+
+    def __init__(self, n: int) -> None:
+        self.values: np.ndarray = np.empty((n, n), np.float32)
+        #: The rows of the matrix, and whether its values were computed in float64; None as long as it is empty.
+        self.source: tuple[Any, bool] | None = None
+
+
 class SolverState:
     """The current solution and the working set: ``working`` has the variables of the working set, ``b`` those of all rows.
 
@@ -199,6 +208,7 @@ class SolverState:
         workers: Workers | None = None,
         tol: float = np.inf,
         memory: int = 0,
+        gram: GramCache | None = None,
     ) -> None:
         n = len(b)
         self.memory: int = max(memory, buffer.nbytes)  # bytes that the user allows for the cache
@@ -214,9 +224,17 @@ class SolverState:
         #: Whether kernel values are computed in float64, because float32 is too inaccurate for ``tol`` or for the rows.
         self.is_float64: bool = precomputed is None and is_coarse
         self.buffer: np.ndarray = buffer
+        self._gram = gram
         all_rows, no_rows = np.arange(n), np.arange(0)
         self.which, self.dropped = no_rows, [_ShrunkRows(all_rows, -problem.targets, all_rows, np.zeros(n))]
         self.restore_rows()
+
+    @property
+    def _value_source(self) -> tuple[Any, bool]:
+        """The rows from which the solver computes kernel values, and whether it computes them in float64. A Gram matrix that
+        several fits share may only be used again if both are the same.
+        """
+        return self.problem.precomputed or self.problem.rows, self.is_float64
 
     def reserve_matrix(self, n: int) -> np.ndarray:
         """Return memory for the kernel matrix of ``n`` variables, float32 [n, n]. It is the memory of the solver's current kernel
@@ -257,10 +275,17 @@ class SolverState:
         """Return the kernel values with each other of the m variables that the solver currently works on (the working set),
         float32 [m, m]. They are computed at the first call after the working set has changed.
         """
+        n, gram = len(self.which), self._gram if len(self.which) == len(self.b) else None
+        if self.values is None and gram is not None and gram.source is not None:
+            (gram_rows, gram_is_float64), (rows, is_float64) = gram.source, self._value_source
+            if gram_rows is rows and gram_is_float64 == is_float64:
+                self.values = gram.values
         if self.values is None:
-            values = self.reserve_matrix(len(self.which))
-            self.write_matrix(np.arange(len(self.which)), values)
+            variables, values = np.arange(n), self.reserve_matrix(n) if gram is None else gram.values
+            self.write_matrix(variables, values)
             self.values = values
+            if gram is not None:
+                gram.source = self._value_source
         return self.values
 
     def add_change(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:

@@ -326,7 +326,7 @@ def test_progress_is_shown(capsys):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("megabytes", [0.3, 200.0])  # no room for all kernel values, and room for them
+@pytest.mark.parametrize("megabytes", [0.3, 200.0])  # no room for all kernel values, and room for them twice
 @pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor])
 def test_path_models_equal_single_fits(kind, megabytes, monkeypatch):
     monkeypatch.setattr(solver, "_MAX_SMALL_ROWS", 0)
@@ -340,6 +340,13 @@ def test_path_models_equal_single_fits(kind, megabytes, monkeypatch):
         assert model_of_path.gap_ <= 1e-5
         assert model_of_path.objective_ == pytest.approx(one.objective_, rel=1e-6)
         np.testing.assert_allclose(model_of_path._compute_decisions(X), one._compute_decisions(X), atol=1e-3)
+
+
+@pytest.mark.once
+def test_small_fits_of_a_path_share_kernel_values():
+    assert solver.allocate_gram(2000, 200.0).values.shape == (2000, 2000)
+    assert solver.allocate_gram(2001, 200.0) is None
+    assert solver.allocate_gram(2000, 30.0) is None  # no room beside as many columns
 
 
 @pytest.mark.once
