@@ -216,10 +216,11 @@ class KeyStore:
         uri = f"{self._path.absolute().as_uri()}?{mode}"
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
         weakref.finalize(self, connection.close)
-        schema = [sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
-        if self.check_owned and schema in ([], _SCHEMA):
+        # VACUUM changes the order of the schema.
+        schema = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+        if self.check_owned and schema in (set(), {*_SCHEMA}):
             connection.executescript(f"{_SETTINGS}; BEGIN; {'; '.join(_SCHEMA[len(schema) :])}; COMMIT")
-        elif schema != _SCHEMA:
+        elif schema != {*_SCHEMA}:
             raise ValueError("it is not a file of this version of streamsvm")
         self._connection = connection
         return connection

@@ -124,6 +124,17 @@ def test_only_changed_blocks_are_written(folder, model):
     assert max(file.stat().st_size for file in folder.path.glob("*.ckpt")) < 3000
 
 
+def test_a_vacuum_of_the_file_changes_nothing(folder, model):
+    folder.close()
+    blocks = query(folder.path, "SELECT * FROM blocks")
+    with contextlib.closing(sqlite3.connect(folder.path / FILE_NAME, isolation_level=None)) as connection:
+        connection.execute("VACUUM")
+    assert query(folder.path, "SELECT * FROM blocks") == blocks
+    with CheckpointFolder(folder.path, trusted=True) as again:
+        save(again, learn(again.newest().model, [7, 8]), 42)
+    assert query(folder.path, "SELECT version, count(*) FROM blocks GROUP BY version") == [(1, 30), (2, 2)]
+
+
 class Killed(BaseException):
     """Stands for a SIGKILL: no handler of errors runs."""
 
