@@ -321,13 +321,8 @@ class KeyModels:
             self.store, self._n_saved = table, 0  # if writing fails, blocks are written again
             self._write_blocks(blocks)
             self._n_saved, self._leaving, state = self.n_learned, {}, {"table": table.number}
-        return {
-            "features": self.features.names,
-            "labels": self.labels.seen,
-            "n_learned": self.n_learned,
-            "shared": self._shared.copy(),
-            **state,
-        }
+        names = {"features": self.features.names, "labels": self.labels.seen}
+        return {**names, "n_learned": self.n_learned, "shared": self._shared.copy(), **state}
 
     def restore_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `get_state` returned. Raise a ValueError if it is corrupt."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.stream.tables.chunk import to_float_prefix
+from streamsvm.stream.tables.chunk import is_null, to_float_prefix
 
 #: Column names that mean an id, even if the values in a few rows do not look like one.
 ID_NAME = re.compile(r"(^|[_\W])(id|ID|Id)$|[a-z]I[dD]$")
@@ -85,11 +85,14 @@ def are_group_ids(name: str, numbers: np.ndarray, labels: Sequence[Any]) -> bool
 
     The row that is predicted is left out. Adjacent rows with the same number count once, because each quantity of a group repeats
     like its id if the rows are sorted by group. Groups have equal weights, so that one special number, such as 0, is not enough.
+    Rows without a label are left out.
 
     >>> shops = np.arange(600.0) * 7 % 31 + 1
     >>> are_group_ids("x7", shops, shops * 11 % 31 > 15), are_group_ids("x7", shops, shops > 15)
     (True, False)
     """
+    is_labelled = np.array([not (y is None or y == "" or is_null(y)) for y in labels], bool)
+    numbers, labels = numbers[is_labelled], list(itertools.compress(labels, is_labelled))
     is_first = (numbers != np.roll(numbers, 1)) & np.isfinite(numbers)
     distinct, groups, counts = np.unique(numbers[is_first], return_inverse=True, return_counts=True)
     n, is_named = len(distinct), bool(ID_NAME.search(name) or _GROUP_NAME.fullmatch(name))
@@ -104,8 +107,8 @@ def are_group_ids(name: str, numbers: np.ndarray, labels: Sequence[Any]) -> bool
     errors = np.array([np.bincount(groups, ((targets - y) ** 2).sum(axis=1)) / counts for y in predictions])
     *by_order, by_groups = (errors[0].mean() - errors.mean(axis=1)).tolist()  # explained variance
     gains, min_explained = errors[:-1] - errors[-1], max(_MIN_EXPLAINED * errors[0].mean(), max(by_order) / _MAX_ORDER_RATIO)
-    is_certain = (gains.mean(axis=1) > _MIN_GAIN[is_named] * gains.std(axis=1) / math.sqrt(n)).all()
-    return bool(is_certain and by_groups >= min_explained)
+    min_gains = _MIN_GAIN[is_named] * gains.std(axis=1) / math.sqrt(n)
+    return bool((gains.mean(axis=1) > min_gains).all() and by_groups >= min_explained)
 
 
 def _center_labels(labels: Sequence[Any]) -> np.ndarray:

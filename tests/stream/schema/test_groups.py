@@ -118,6 +118,9 @@ def test_missing_numbers_and_labels_are_left_out():
     labels = draw_labels(ids, rng).tolist()
     ids[rng.random(N) < 0.2] = np.nan
     assert are_group_ids("x7", ids, [None if i % 9 == 0 else label for i, label in enumerate(labels)])
+    ids = rng.integers(1, 61, N).astype(float)
+    few_labels = [("low", "high")[int(ids[i]) * 7 % 31 % 2] if i % 3 == 0 else (None, "", math.nan)[i % 7 % 3] for i in range(N)]
+    assert are_group_ids("x7", ids, few_labels)
     assert not are_group_ids("x7", np.full(50, np.nan), labels[:50])
     assert not are_group_ids("device", np.where(ids > 20, np.inf, ids), [None] * N)
     assert not are_group_ids("device", np.ones(50), labels[:50])
