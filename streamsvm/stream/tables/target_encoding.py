@@ -117,7 +117,7 @@ class TargetEncoding(OrderedEncoding):
     @property
     def target_scale(self) -> tuple[float, float]:
         """The mean and the standard deviation (1 if it is 0) of all targets in a regression."""
-        return self._totals[1], math.sqrt(self._totals[2] / self._totals[0]) or 1.0
+        return self._totals[1], math.sqrt(self._totals[2] / (self._totals[0] or 1.0)) or 1.0
 
     def make_names(self, encoded: Iterable[Hashable], recalled: Iterable[Hashable]) -> list[str]:
         """Return the names of features in the order of `encode_rows`: the target encodings of the columns ``encoded``, and the

@@ -83,6 +83,9 @@ def test_the_memory_of_a_key_equals_that_of_all_its_rows(kind, rows):
 def test_the_memory_of_targets_is_scaled_if_numbers_are():
     rng, encoders = np.random.default_rng(0), [TableEncoder(keys="device", scaler=scaler) for scaler in (None, "standard")]
     y, names = (5e4 + 2e4 * rng.normal(size=50)).tolist(), ["device~last", "device~recent", "device~rows"]
+    for encoder in encoders:
+        encoder.learn_one({"device": "k0"}, 1e39)  # not learned
+        assert {*encoder.transform_one({"device": "k0"}).values()} <= {0.0, 1.0}
     for i, target in enumerate(y):
         for encoder in encoders:
             encoder.learn_one({"device": f"k{i % 3}"}, target)
