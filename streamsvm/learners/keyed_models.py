@@ -361,8 +361,7 @@ class KeyModels:
             for label in part.labels.seen:
                 merged.labels.encode(label)
         merged._grow()
-        newest: dict[Key, Any] = {}
-        moments: list[Any] = []
+        newest, moments = dict[Key, Any](), list[Any]()
         for part in parts:
             columns = merged.features.find_columns(part.features.names, False)
             outputs = np.array([merged.labels.seen.index(label) for label in part.labels.seen] or [0])

@@ -154,6 +154,8 @@ class KeyStore:
     def commit(self, checksum: str) -> None:
         """Make the written blocks part of the checkpoint file with the ``checksum``, which is about to be written."""
         with self.connect(self.current, "FULL") as connection:
+            if not self._path.is_file():
+                raise ValueError("it was deleted while it was in use")
             rows = [(checksum, self.current.version + 1, *item) for item in self.oldest.items()]
             connection.executemany("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", rows)
             self._drop_deleted(connection, checksum)

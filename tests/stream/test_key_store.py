@@ -161,6 +161,12 @@ def test_a_kill_between_the_first_two_files(tmp_path, monkeypatch):
     assert learn_keys(tmp_path / "killed", 120, 60, 10) == learn_keys(tmp_path / "whole", 120, 60, 10)
 
 
+def test_a_file_that_is_deleted_while_it_is_in_use_ends_a_run(folder, model):
+    for file in folder.path.glob("keys.sqlite*"):
+        file.unlink()
+    raises("keys.sqlite: it was deleted while it was in use. Restore", save, folder, model, 50, error=CheckpointError)
+
+
 def test_a_full_disk(folder, model):
     expected, connection = model.read_all(), folder._keys._connection
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
