@@ -48,18 +48,18 @@ def _make_start(columns: int, outputs: int, labels: int) -> np.ndarray:
 
 def _convert_blocks(blocks: np.ndarray, start: np.ndarray, columns: np.ndarray, outputs: np.ndarray) -> np.ndarray:
     """Return ``blocks`` [n] in the format of ``start``. ``columns`` and ``outputs`` have the new index of each of their columns
-    (-1: it is left out) and outputs; further ones are left out, too.
+    and outputs; -1 and further ones are left out.
     """
-    result, kept = np.repeat(start, len(blocks)), np.flatnonzero(columns >= 0)
+    result, kept, rows = np.repeat(start, len(blocks)), np.flatnonzero(columns >= 0), np.flatnonzero(outputs >= 0)
     pairs = np.array([(0, 0), *zip(1 + kept, 1 + columns[kept], strict=True)])
     old, new = pairs[(pairs < (blocks["linear"].shape[2], start["linear"].shape[2])).all(axis=1)].T
     result["rows"], result["last_row"] = blocks["rows"], blocks["last_row"]
-    result["linear"][:, outputs[:, None], new] = blocks["linear"][:, : len(outputs), old]
+    result["linear"][:, outputs[rows, None], new] = blocks["linear"][:, rows[:, None], old]
     result["covariance"][:, new[:, None], new] = blocks["covariance"][:, old[:, None], old]
-    if (labels := outputs[: blocks["counts"].shape[1]]).size:
-        result["counts"][:, labels] = blocks["counts"][:, : len(labels)]
+    if blocks["counts"].size:
+        result["counts"][:, outputs[rows]] = blocks["counts"][:, rows]
         for name in ("means", "squares"):
-            result[name][:, labels[:, None], columns[kept]] = blocks[name][:, : len(labels), kept]
+            result[name][:, outputs[rows, None], columns[kept]] = blocks[name][:, rows[:, None], kept]
     return result
 
 
@@ -352,28 +352,28 @@ class KeyModels:
 
     def merge_with(self, *others: KeyModels) -> None:
         """Merge the models of ``others``, which have learned other rows, into these. A key that several of them have keeps the
-        models that have learned the most rows. Raises a ValueError if there are too many labels; nothing is changed then.
+        models that have learned the most rows. If there are more than 8 labels, further ones are left out.
         """
         merged, parts = KeyModels(self.key, self._is_regression, self._max_keys, self._idle), [self, *others]
         for part in parts:
             merged.n_learned += part.n_learned
             merged.features.find_columns(part.features.names, True)
             for label in part.labels.seen:
-                merged.labels.encode(label)
+                with suppress(TooManyLabelsError):
+                    merged.labels.encode(label)
         merged._grow()
-        newest, moments = dict[Key, Any](), list[Any]()
+        newest, moments, seen = dict[Key, Any](), list[Any](), merged.labels.seen
         for part in parts:
             columns = merged.features.find_columns(part.features.names, False)
-            outputs = np.array([merged.labels.seen.index(label) for label in part.labels.seen] or [0])
+            outputs = np.array([seen.index(label) if label in seen else -1 for label in part.labels.seen] or [0])
             own = part._list_blocks()
             blocks = _convert_blocks(np.array([*own.values()], part._start.dtype), merged._start, columns, outputs)
             for key, block in zip(own, blocks, strict=True):
                 if key not in newest or block["rows"] > newest[key]["rows"]:
                     newest[key] = block
             statistics = part._shared[[*np.flatnonzero(columns >= 0), -1]]
-            moments.append(
-                (*np.split(statistics, [N_MOMENTS], axis=1), np.append(columns[columns >= 0], len(merged._shared) - 1))
-            )
+            places = np.append(columns[columns >= 0], len(merged._shared) - 1)
+            moments.append((*np.split(statistics, [N_MOMENTS], axis=1), places))
         pool_moments(moments, merged._shared[:, :N_MOMENTS], merged._shared[:, N_MOMENTS:])
         keys = sorted(newest, key=lambda key: newest[key]["last_row"])
         blocks = np.array([newest[key] for key in keys], merged._start.dtype)

@@ -1,6 +1,7 @@
 """Small models per key: beside a learner per key, in batches, evicted and stored, refused, saved, merged and explained."""
 
 import copy
+import itertools
 import math
 import pickle
 from collections import OrderedDict
@@ -397,6 +398,27 @@ def test_merged_blocks_predict_alike(classes):
     else:
         assert models[0].labels.seen[0] != models[1].labels.seen[0] if classes else True
         assert predictions == pytest.approx(expected, abs=1e-9)
+
+
+def test_merged_models_have_the_first_labels():
+    parts = []
+    for labels in (range(6), range(4, 12)):
+        parts.append(MADE["three"]())
+        for (x, _, w), y in zip(rows(N, 3), itertools.cycle(labels), strict=False):
+            parts[-1].learn_one({**x, "device": f"{x['device']} {labels}"}, str(y), w=w)
+    merged = copy.deepcopy(parts[0])
+    merged.merge_with(parts[1])
+    models = merged.key_models
+    seen = models.labels.seen
+    assert seen == [*dict.fromkeys(label for part in parts for label in part.key_models.labels.seen)][:8]
+    for key, slot in models._slots.items():
+        (part,) = (part.key_models for part in parts if key in part.key_models._slots)
+        old, new = part._blocks[part._slots[key]], models._blocks[slot]
+        kept = [(i, seen.index(label)) for i, label in enumerate(part.labels.seen) if label in seen]
+        for name in ("linear", "counts", "means", "squares"):
+            assert all((old[name][i] == new[name][k]).all() for i, k in kept), name
+        assert new["counts"].sum() == sum(old["counts"][i] for i, _ in kept)
+    assert len({key[2:] for key in models._slots}) == 2
 
 
 def test_contributions_of_the_models_count_together():
