@@ -415,9 +415,12 @@ def test_merged_models_have_the_first_labels():
         (part,) = (part.key_models for part in parts if key in part.key_models._slots)
         old, new = part._blocks[part._slots[key]], models._blocks[slot]
         kept = [(i, seen.index(label)) for i, label in enumerate(part.labels.seen) if label in seen]
-        for name in ("linear", "counts", "means", "squares"):
-            assert all((old[name][i] == new[name][k]).all() for i, k in kept), name
-        assert new["counts"].sum() == sum(old["counts"][i] for i, _ in kept)
+        columns = [part.features.names.index(name) for name in models.features.names]
+        for i, k in kept:
+            assert new["linear"][k].tolist() == old["linear"][i][[0, *(1 + column for column in columns)]].tolist()
+            assert new["means"][k, : len(columns)].tolist() == old["means"][i, columns].tolist()
+            assert new["counts"][k] == old["counts"][i]
+        assert new["counts"].sum() == pytest.approx(sum(old["counts"][i] for i, _ in kept))
     assert len({key[2:] for key in models._slots}) == 2
 
 
