@@ -64,12 +64,12 @@ model = streamsvm.learners.SVMClassifier()
 FULL = "[stores[0].views.header[0]['n_support'] for stores in model._store.stores[:2]] == [20, 20]"
 REMOVAL = """
 from streamsvm.core.budget import Removal
-model = streamsvm.learners.BSGDClassifier(20, maintenance=Removal())
+model = streamsvm.learners.BSGDClassifier(80, maintenance=Removal())
 """
 MERGING = "model = streamsvm.learners.BSGDClassifier(20)"
 #: Models whose functions are called by address, each with a condition: the strategy of a kernel machine that is compiled fastest;
 #: before a release also the default one, and the experts of an ensemble, which take four times as long to compile.
-CALLERS = {"strategy": (REMOVAL, "model.n_support == 20")}
+CALLERS = {"strategy": (REMOVAL, "model.n_support == 80")}
 CALLERS |= {"merging": (MERGING, "model.n_support == 20"), "experts": (ENSEMBLE, FULL)} if OF_RELEASE else {}
 #: Optimised less, as the speed of compiled functions does not matter here.
 QUICKLY = {"NUMBA_OPT": "1", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
