@@ -340,7 +340,7 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
 
     def pass_key(self, column: str) -> None:
         """Pass the key of the rows in a ``column`` to the learner, as a number and under the name of the column. A `TableModel`
-        does so for a `KeyedClassifier` or `KeyedRegressor`.
+        does so for a `streamsvm.learners.keyed.KeyedClassifier` or ``KeyedRegressor``.
         """
         self._key_feature = self._state.key_feature = column
 
