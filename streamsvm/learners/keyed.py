@@ -62,13 +62,11 @@ class _Keyed(ModelWrapper):
         """Return the row ``x`` without its key, and with the predictions of the key's small models as further features."""
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
-        predictions = self.key_models.process_row(x)
-        added = {name: predictions[name] for name in self._list_outputs(x)}
+        added = self._select_outputs(self.key_models.process_row(x), x)
         return {**added, **{name: value for name, value in x.items() if name != self.key}}
 
-    def _list_outputs(self, names: Container[Hashable]) -> dict[str, int]:
-        """Return the names and columns of the small models' predictions that are added to the features ``names`` of a row."""
-        outputs = dict(self.key_models.outputs)
+    def _select_outputs(self, outputs: dict[str, Any], names: Container[Hashable]) -> dict[str, Any]:
+        """Return those ``outputs`` of the small models, by name, that are added to the features ``names`` of a row."""
         if f"{self.key}~rows" in names:  # an encoder has counted the rows of the key
             outputs.pop(f"{self.key} own rows", None)
         return outputs
@@ -102,7 +100,7 @@ class _Keyed(ModelWrapper):
                 if (predictions := models.process_rows(X, names, y, weights)) is None:
                     return None
                 features = {name: i for i, name in enumerate(names) if name != self.key}
-                added = self._list_outputs(features)
+                added = self._select_outputs(models.outputs, features)
                 matrix = np.hstack([X[:, [*features.values()]], predictions[:, [*added.values()]]])
                 if (result := predict_wrapped(matrix, [*features, *added], y, probability, weights)) is None:
                     raise _RefusedBatchError

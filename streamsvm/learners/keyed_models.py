@@ -304,7 +304,7 @@ class KeyModels:
         return dict(sorted(blocks.items(), key=lambda item: item[1]["last_row"])[-self._max_keys :])
 
     def share_store(self, other: KeyModels) -> None:
-        """Continue with the store of ``other``, of which these models are a copy."""
+        """Continue with the store of ``other``. These models must be a copy of them."""
         if other.store is not None:
             self.store, self._n_saved, self._leaving = other.store, other._n_saved, other._list_blocks(other._n_saved)
 
