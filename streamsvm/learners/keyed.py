@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -16,10 +15,6 @@ from streamsvm.core.explaining import Explanation
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.keyed_models import KeyModels
 from streamsvm.learners.wrapping import ClassifierWrapper, ModelWrapper, RegressorWrapper, explain_wrapped
-
-
-class _RefusedBatchError(Exception):
-    """The wrapped model cannot process rows together."""
 
 
 class _Keyed(ModelWrapper):
@@ -58,11 +53,13 @@ class _Keyed(ModelWrapper):
         """The size of the wrapped model and of the models of all keys in bytes, without the names of keys."""
         return int(self._wrapped_model.nbytes) + self.key_models.nbytes
 
-    def _convert_row(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Return the row ``x`` without its key, and with the predictions of the key's small models as further features."""
+    def _convert_row(self, x: Mapping[Any, Any], y: Any = None, weight: float = 0.0) -> dict[Any, Any]:
+        """Return the row ``x`` without its key, and with the predictions of the key's small models as further features. They can
+        learn the label or target ``y`` next.
+        """
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
-        added = self._select_outputs(self.key_models.process_row(x), x)
+        added = self._select_outputs(self.key_models.process_row(x, y, weight), x)
         return {**added, **{name: value for name, value in x.items() if name != self.key}}
 
     def _select_outputs(self, outputs: dict[str, Any], names: Container[Hashable]) -> dict[str, Any]:
@@ -78,8 +75,8 @@ class _Keyed(ModelWrapper):
         weight = validate_weight(kwargs.get("w", 1.0))
         if isinstance(x, Mapping) and self.key not in x and not all(map(self.key_models._is_input, x)):
             raise ValueError(f"rows have features of {self.key!r}, but no {self.key!r}: call TableEncoder.pass_key({self.key!r})")
-        self._wrapped_model.learn_one(self._convert_row(x), y, **kwargs)
-        self.key_models.process_row(x, y, weight)
+        self._wrapped_model.learn_one(self._convert_row(x, y, weight), y, **kwargs)
+        self.key_models.commit()
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
         """Predict the label or target of the row ``x`` with the wrapped model."""
@@ -91,21 +88,23 @@ class _Keyed(ModelWrapper):
         `SVMClassifier.predict_then_learn`; the key is one of the columns. Raises an AttributeError if the wrapped model has no
         such method.
         """
-        models, predict_wrapped = self.key_models, self._wrapped_model.predict_then_learn
+        models, wrapped, predict_wrapped = self.key_models, self._wrapped_model, self._wrapped_model.predict_then_learn
 
         def predict_then_learn(
             X: np.ndarray, names: Sequence[Hashable], y: Sequence[Any], probability: Any, weights: np.ndarray | None = None
         ) -> Any:
-            with contextlib.suppress(_RefusedBatchError), models.rollback_on_error(self._wrapped_model):
-                if (predictions := models.process_rows(X, names, y, weights)) is None:
-                    return None
-                features = {name: i for i, name in enumerate(names) if name != self.key}
-                added = self._select_outputs(models.outputs, features)
-                matrix = np.hstack([X[:, [*features.values()]], predictions[:, [*added.values()]]])
-                if (result := predict_wrapped(matrix, [*features, *added], y, probability, weights)) is None:
-                    raise _RefusedBatchError
-                return result
-            return None
+            if (predictions := models.process_rows(X, names, y, weights)) is None:
+                return None
+            features = {name: i for i, name in enumerate(names) if name != self.key}
+            added = self._select_outputs(models.outputs, features)
+            matrix = np.hstack([X[:, [*features.values()]], predictions[:, [*added.values()]]])
+            n_before, result = getattr(wrapped, "n_learned", None), None
+            try:
+                result = predict_wrapped(matrix, [*features, *added], y, probability, weights)
+            finally:
+                if result is not None or getattr(wrapped, "n_learned", None) != n_before:  # Ctrl-C may come after it has learned
+                    models.commit()
+            return result
 
         return predict_then_learn
 

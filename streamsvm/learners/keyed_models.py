@@ -1,4 +1,4 @@
-"""Small models of many keys, such as devices or customers: a linear model and naive Bayes for each key, in one array.
+"""Small models of many keys, such as devices or customers: a linear model and naive Bayes for each key, in a block of bytes.
 
 All keys share the names of features, the labels, and the statistics that standardise rows. If there are too many keys,
 the least recently used ones are evicted into a store, or forgotten.
@@ -7,20 +7,22 @@ the least recently used ones are evicted into a store, or forgotten.
 from __future__ import annotations
 
 import math
+import struct
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar, validate_count, validate_target
 from streamsvm.core.compiling.common import expect_component
-from streamsvm.core.memory.block import LARGEST, LINE, allocate_block, choose_columns
+from streamsvm.core.memory.block import LARGEST, LINE, choose_columns
 from streamsvm.core.memory.features import LONGEST_NAME, FeatureSpace
 from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS, check_moments, pool_moments
 from streamsvm.core.saved import BLOCK_STORE
-from streamsvm.core.steps.keyed import N_COLUMNS, N_OUTPUTS, WEIGHTS, predict_then_learn_keys
+from streamsvm.core.steps.keyed import LAST_ROW, N_COLUMNS, N_OUTPUTS, WEIGHTS, predict_then_learn_keys
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.labels import Labels, TooManyLabelsError
 
@@ -82,27 +84,27 @@ class KeyModels:
         #: The number of rows that the models have learned, of all keys.
         self.n_learned: int = 0
         self._n_saved = 0
-        self._slots: OrderedDict[Any, int] = OrderedDict()  # the least recently used key comes first
-        self._leaving: dict[Key, np.void] = {}  # evicted blocks that are not in the store yet
-        self._log: list[Any] | None = None  # what `_note_blocks` has noted of the current rows
+        self._blocks: OrderedDict[Key, bytes] = OrderedDict()  # the least recently used key comes first
+        #: Learns the rows that were processed last. Until it is called, the models do not change.
+        self.commit: Callable[[], None] = lambda: None
         self._start = _make_start(2, 1, int(not is_regression))
         self._shared = np.zeros((3, N_MOMENTS + N_FIRST))
-        self._blocks = self._allocate(self._start)
-
-    def _allocate(self, start: np.ndarray) -> np.ndarray:
-        """Return room for the blocks of ``max_keys`` keys in the format of ``start``. Unused pages cost nothing."""
-        return allocate_block(self._max_keys * start.nbytes, "max_keys").view(start.dtype)
 
     def _grow(self) -> None:
         """Enlarge all blocks, if there are more features or labels than they have room for."""
         columns, labels = choose_columns(len(self.features), MAX_FEATURES), max(self.labels.n_seen, 1)
         start = _make_start(columns, labels, 0 if self._is_regression else labels)
         if start.dtype != self._start.dtype:
-            blocks, shared, n = self._allocate(start), np.zeros((columns + 1, N_MOMENTS + N_FIRST)), len(self._shared) - 1
-            outputs = np.arange(len(self._start["linear"][0]))
-            blocks[: self.n_keys] = _convert_blocks(self._blocks[: self.n_keys], start, np.arange(n), outputs)
+            shared, n = np.zeros((columns + 1, N_MOMENTS + N_FIRST)), len(self._shared) - 1
+            order = np.arange(n), np.arange(self._start["linear"].shape[1])
+            blocks = _convert_blocks(self._join_blocks(self._blocks.values()), start, *order)
             shared[:n], shared[-1] = self._shared[:n], self._shared[n]
-            self.__dict__.update(_start=start, _blocks=blocks, _shared=shared)
+            blocks_by_key = OrderedDict(zip(self._blocks, _split_blocks(blocks), strict=True))
+            self.__dict__.update(_start=start, _blocks=blocks_by_key, _shared=shared)
+
+    def _join_blocks(self, blocks: Iterable[bytes]) -> np.ndarray:
+        """Return ``blocks`` as an array [n] of records."""
+        return np.frombuffer(bytearray().join(blocks), self._start.dtype)
 
     # Rows ---------------------------------------------------------------------------------------------------------------------
 
@@ -123,127 +125,131 @@ class KeyModels:
         """Return whether the feature ``name`` is an input of the models: unless it is the key, or was derived from it."""
         return not (name == self.key or (isinstance(name, str) and name.startswith((f"{self.key}=", f"{self.key}~"))))
 
+    def _has_new(self, names: Iterable[Hashable], labels: Iterable[Any]) -> bool:
+        """Return whether the models learn further features or labels with a row: some of the features ``names`` or ``labels``."""
+        is_new_label = not self._is_regression and not all(label in self.labels.seen for label in labels)
+        is_new_name = len(self.features) < MAX_FEATURES and (self.features.find_columns(names, False) < 0).any()
+        return bool(is_new_name or (is_new_label and self.labels.n_seen < MAX_LABELS))
+
     def process_row(self, x: Mapping[Any, Any], y: Any = None, weight: float = 0.0) -> dict[str, float]:
-        """Predict the row ``x`` with the models of its key, and return the predictions by name. Then learn its label or target
-        ``y``, if the ``weight`` is above 0.
+        """Predict the row ``x`` with the models of its key, and return the predictions by name. If the ``weight`` is above 0,
+        `commit` then learns the label or target ``y``.
         """
         key, inputs, target = parse_key(x.get(self.key)), {name: x[name] for name in x if self._is_input(name)}, math.nan
-        if weight > 0.0 and key is not None:
-            with suppress(TooManyLabelsError):
-                target = validate_target(y) if self._is_regression else self.labels.encode(y)
-                self.features.fill_row(np.zeros(len(self.features)), inputs, True)
-                self._grow()
-                target = target if self._is_regression else float(self.labels.seen.index(y))
+        is_learned = weight > 0.0 and key is not None
+        is_new = is_learned and self._has_new(inputs, [y])
+        if is_learned and self._is_regression:
+            target = validate_target(y)
+        elif is_learned and y in self.labels.seen:
+            target = float(self.labels.seen.index(y))
         row = np.zeros(len(self._shared) - 1)
         self.features.fill_row(row, inputs, False)
         if not (np.abs(row) <= LARGEST_FLOAT32).all():
             self.features.raise_for_row(inputs)
-        with self.rollback_on_error(None):
-            out = self._process([key], row[None], np.array([[target, weight]]))
+        out = self._process([key], row[None], np.array([[target, weight]]))
+        if is_new:
+            self.commit = partial(self._learn_new, x, y, weight)
         return {name: float(out[0, i]) for name, i in self.outputs.items()}
+
+    def _learn_new(self, x: Mapping[Any, Any], y: Any, weight: float) -> None:
+        """Learn a row with new features or a new label."""
+        with suppress(TooManyLabelsError):
+            if not self._is_regression:
+                self.labels.encode(y)
+            self.features.find_columns(filter(self._is_input, x), True)
+            self._grow()
+        self.process_row(x, y, weight)
+        self.commit()
 
     def process_rows(
         self, X: np.ndarray, names: Sequence[Hashable], y: Sequence[Any], weights: np.ndarray | None
     ) -> np.ndarray | None:
-        """Predict each of the rows ``X`` [n, names], then learn its label or target in ``y``, unless it is missing (None) or its
-        weight in ``weights`` is 0. Return the predictions float64 [n, columns of `outputs`], or None if rows must be processed
-        one by one. Numbers are not checked.
+        """Predict each of the rows ``X`` [n, names] with models that have learned the rows before it. `commit` then learns their
+        labels or targets in ``y``, unless one is missing (None) or its weight in ``weights`` is 0. Return the predictions float64
+        [n, columns of `outputs`], or None if rows must be processed one by one. Numbers are not checked.
         """
         inputs = [i for i, name in enumerate(names) if self._is_input(name)]
-        columns = self.features.find_columns([names[i] for i in inputs], False)
-        codes = {None: math.nan, **{label: float(i) for i, label in enumerate(self.labels.seen)}}
-        has_new_name = (columns < 0).any() and len(self.features) < MAX_FEATURES
-        has_new_label = not (self._is_regression or self.labels.n_seen == MAX_LABELS or {*y} <= codes.keys())
-        if self.key not in names or has_new_name or has_new_label:
+        if self.key not in names or self._has_new([names[i] for i in inputs], {*y} - {None}):
             return None
+        columns = self.features.find_columns([names[i] for i in inputs], False)
         rows, targets = np.zeros((len(X), len(self._shared) - 1)), np.ones((len(X), 2))
         rows[:, columns[columns >= 0]] = X[:, inputs][:, columns >= 0]
-        numbers = X[:, list(names).index(self.key)].tolist()
-        keys = [int(number) if number.is_integer() else parse_key(number) for number in numbers]
+        numbers = X[:, names.index(self.key)].tolist()
+        keys = [None if number != number else parse_key(number) for number in numbers]
+        codes = {None: math.nan, **{label: float(i) for i, label in enumerate(self.labels.seen)}}
         targets[:, 0] = [codes.get(label, label if self._is_regression else math.nan) for label in y]
         targets[:, 1] = 1.0 if weights is None else weights
         targets[np.array([key is None for key in keys], bool) | (targets[:, 1] <= 0.0), 0] = math.nan
         return self._process(keys, rows, targets)
 
     def _process(self, keys: Sequence[Key | None], X: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Predict the rows ``X`` [n, columns] with the models of their ``keys``, and learn those with a target that is not NaN.
-        ``targets`` [n, 2] are targets or indices of labels, and weights. Return the predictions as `process_rows`.
+        """Predict the rows ``X`` [n, columns] with the models of their ``keys``, and let `commit` learn those with a target that
+        is not NaN. ``targets`` [n, 2] are targets or indices of labels, and weights. Return the predictions as `process_rows`.
         """
-        n_outputs = self._start["linear"].shape[1] + self._start["counts"].shape[1] + 1
-        out, slots, start = np.empty((len(X), n_outputs)), np.empty(len(X), np.int64), 0
-        stored, is_learned = self._read_evicted(keys), (~np.isnan(targets[:, 0])).tolist()
+        is_learned, known, start = (~np.isnan(targets[:, 0])).tolist(), self._find_blocks(keys), self._start.tobytes()
+        slots, n_keys, blocks = np.full(len(X), -1), self.n_keys, list[bytes]()
+        indices: dict[Any, int] = {}  # of the blocks of keys
+        recent: OrderedDict[Any, None] = OrderedDict()  # keys in memory that these rows have used, the least recent one first
+        evicted: set[Any] = set()
+        unused = (key for key in self._blocks if key not in recent)
         for i, key in enumerate(keys):
-            slot = None if key is None else self._slots.get(key)
-            if key is not None and slot is None and (is_learned[i] or key in stored):
-                slot, evicted = self.n_keys, None
-                if slot == self._max_keys:  # evict a key, after earlier rows, which may be of this key
-                    self._compute(*(array[start:i] for array in (slots, X, targets, out)))
-                    start, evicted = i, next(iter(self._slots))
-                    slot = self._slots[evicted]
-                    if self.store is not None:
-                        stored[evicted] = self._blocks[[slot]]
-                        if stored[evicted]["last_row"] > self._n_saved:
-                            self._leaving[evicted] = stored[evicted][0]
-                self._note_blocks(slot, key, evicted)  # before any change: Ctrl-C may come at any time
-                self._slots.pop(evicted, None)
-                self._blocks[slot], self._slots[key] = stored.pop(key, self._start)[0], slot
-            slots[i] = -1 if slot is None else slot
-            if is_learned[i]:
-                self._slots.move_to_end(key)
-        self._compute(*(array[start:] for array in (slots, X, targets, out)))
-        return out
-
-    def _compute(self, slots: np.ndarray, X: np.ndarray, targets: np.ndarray, out: np.ndarray) -> None:
-        """Predict and learn rows whose keys have these ``slots``, as `_process`, into ``out``."""
-        learned = slots[~np.isnan(targets[:, 0])]
-        self._note_blocks(learned)
-        arena, start = (array.view(np.float64).reshape(len(array), -1) for array in (self._blocks, self._start))
+            if key not in indices and (is_learned[i] or key in known):
+                indices[key] = len(blocks)
+                blocks.append(known.get(key, start))
+            if key not in indices:
+                continue
+            slots[i] = indices[key]
+            is_absent = key not in recent and (key not in self._blocks or key in evicted)
+            if is_learned[i] or is_absent:
+                recent[key] = recent.pop(key, None)
+                evicted.discard(key)
+                n_keys += is_absent
+            while n_keys > self._max_keys:
+                if (oldest := next(unused, None)) is None:
+                    oldest, _ = recent.popitem(last=False)
+                evicted.add(oldest)
+                n_keys -= 1
+                if self.store is None:  # it starts again
+                    known.pop(oldest, None)
+                    indices.pop(oldest, None)
+        arena, shared, n_learned = self._join_blocks(blocks), self._shared.copy(), self.n_learned + sum(is_learned)
         sizes = self._start["linear"].shape[2], len(self.features), self._start["counts"].shape[1]
+        out = np.empty((len(X), self._start["linear"].shape[1] + sizes[2] + 1))
         options = np.array([*sizes, self.n_learned, self._idle or 0])
-        predict_then_learn_keys(arena, slots, start[0], self._shared, X, targets, options, out)
-        self.n_learned += len(learned)
+        numbers, first = (array.view(np.float64).reshape(-1, len(start) // 8) for array in (arena, self._start))
+        predict_then_learn_keys(numbers, slots, first[0], shared, X, targets, options, out)
 
-    def _note_blocks(self, slots: Any, key: Key | None = None, evicted: Key | None = None) -> None:
-        """Note the blocks in ``slots`` before they change, and a new ``key`` and an ``evicted`` one, for `rollback_on_error`."""
-        if self._log is not None:
-            self._log.append((slots, self._blocks[slots].copy(), key, evicted))
+        def commit() -> None:
+            changed = _split_blocks(arena)
+            known.update({key: changed[i] for key, i in indices.items()})
+            if evicted and self.store is not None:
+                self._write_blocks(self.store, {key: known.get(key) or self._blocks[key] for key in evicted}, self._n_saved)
+            # If Ctrl-C comes in between, the state is valid.
+            self.__dict__.update(n_learned=n_learned, _shared=shared)
+            self._blocks.update({key: known[key] for key in recent})
+            for key in recent:
+                self._blocks.move_to_end(key)
+            for key in evicted:
+                self._blocks.pop(key, None)
 
-    @contextmanager
-    def rollback_on_error(self, learner: Any) -> Iterator[None]:
-        """Return a context manager that undoes the changes by `process_rows` if its body raises an exception, or is interrupted
-        before ``learner`` has learned the same rows.
-        """
-        n_before, self._log = getattr(learner, "n_learned", None), []
-        saved = {"n_learned": self.n_learned, "_shared": self._shared.copy(), "_leaving": dict(self._leaving)}
-        try:
-            yield
-        except BaseException as error:
-            if isinstance(error, Exception) or getattr(learner, "n_learned", None) == n_before:
-                for slots, blocks, key, evicted in reversed(self._log):
-                    self._slots.pop(key, None)
-                    self._slots.update({} if evicted is None else {evicted: slots})
-                    self._blocks[slots] = blocks
-                self.__dict__.update(saved)
-                self._slots = OrderedDict(sorted(self._slots.items(), key=lambda item: self._blocks["last_row"][item[1]]))
-            raise
-        finally:
-            self._log = None
+        self.commit = commit
+        if n_learned == self.n_learned:
+            commit()
+        return out
 
     # Storing, saving and merging ------------------------------------------------------------------------------------------------
 
-    def _read_evicted(self, keys: Sequence[Key | None]) -> dict[Key, np.ndarray]:
-        """Return the blocks of those of the ``keys`` that are in the store, but not in memory, by key, each an array [1]. Blocks
-        that were evicted by earlier rows are written into the store first.
-        """
-        if self.store is None:
-            return {}
-        if self._leaving:
-            self._write_blocks(self._leaving)
-            self._leaving = {}
-        absent = [key for key in dict.fromkeys(keys) if key is not None and key not in self._slots]
-        return self.store.read(absent, self._parse_blocks) if absent else {}
+    def _find_blocks(self, keys: Sequence[Any]) -> dict[Any, bytes]:
+        """Return the blocks of those of the ``keys`` that are in memory or in the store, by key."""
+        blocks = {key: self._blocks[key] for key in keys if key in self._blocks}
+        absent = [] if self.store is None else [key for key in dict.fromkeys(keys) if key is not None and key not in blocks]
+        return blocks | self.store.read(absent, self._parse_block) if absent else blocks
 
-    def _parse_blocks(self, data: bytes, n: int = 1) -> np.ndarray:
+    def _parse_block(self, data: bytes) -> bytes:
+        """Return a block of the store in the present format. Raise a ValueError if it is corrupt."""
+        return self._parse_blocks(data, 1).tobytes()
+
+    def _parse_blocks(self, data: bytes, n: int) -> np.ndarray:
         """Return ``n`` blocks from outside, ``data``, as an array [n] in the present format. They may have fewer features and
         labels or, if a learner has stored them after a model that only predicts was loaded, more: these are left out. Raise a
         ValueError if they are corrupt.
@@ -268,7 +274,7 @@ class KeyModels:
     @property
     def n_keys(self) -> int:
         """The number of keys in memory."""
-        return len(self._slots)
+        return len(self._blocks)
 
     @property
     def nbytes(self) -> int:
@@ -280,33 +286,26 @@ class KeyModels:
         last one among the rows of all keys, and where they are. Empty if it has no models.
         """
         key: Any = parse_key(name)
-        slot = self._slots.get(key)
-        block = self._read_evicted([key]).get(key, self._start)[0] if slot is None else self._blocks[slot]
+        (block,) = self._join_blocks([self._find_blocks([key]).get(key, self._start.tobytes())])
         facts = {"rows of own models": int(block["rows"]), "last updated at row": int(block["last_row"])}
-        return facts | {"own models in": "memory" if slot is not None else "keys.sqlite"} if block["rows"] else {}
+        return facts | {"own models in": "memory" if key in self._blocks else "keys.sqlite"} if block["rows"] else {}
 
-    def _write_blocks(self, blocks: Mapping[Key, np.void]) -> None:
-        """Write ``blocks`` by key into the store."""
-        rows = ((key, int(block["last_row"]), block.tobytes()) for key, block in blocks.items())
-        self.store.write(rows, 0 if self._idle is None else self.n_learned - self._idle)
+    def _write_blocks(self, table: Any, blocks: Mapping[Any, bytes], last_saved: int) -> None:
+        """Write those ``blocks`` by key into a `KeyTable` that have learned a row after row ``last_saved``."""
+        rows = ((key, row, block) for key, block in blocks.items() if (row := _get_last_row(block)) > last_saved)
+        table.write(rows, 0 if self._idle is None else self.n_learned - self._idle)
 
-    def _list_blocks(self, since: int | None = None) -> dict[Key, np.void]:
-        """Return the blocks that have learned a row after row ``since``, by key. By default, return up to ``max_keys`` blocks, in
-        the order of their last rows, also of keys in the store.
-        """
-        keys, slots = list(self._slots), np.array(list(self._slots.values()), np.int64)
-        indices = np.flatnonzero(self._blocks["last_row"][slots] > (since or 0))
-        blocks = {**self._leaving, **dict(zip([keys[i] for i in indices], self._blocks[slots[indices]], strict=True))}
-        if since is not None:
-            return blocks
-        stored = () if self.store is None else self.store.read_recent(self._max_keys, self._parse_blocks)
-        blocks = {key: block[0] for key, _, block in stored} | blocks
-        return dict(sorted(blocks.items(), key=lambda item: item[1]["last_row"])[-self._max_keys :])
+    def _list_blocks(self) -> dict[Any, bytes]:
+        """Return up to ``max_keys`` blocks by key, in the order of their last rows, also of keys in the store."""
+        stored = () if self.store is None else self.store.read_recent(self._max_keys, self._parse_block)
+        blocks = {key: block for key, _, block in stored} | self._blocks
+        return dict(sorted(blocks.items(), key=lambda item: _get_last_row(item[1]))[-self._max_keys :])
 
     def share_store(self, other: KeyModels) -> None:
         """Continue with the store of ``other``. These models must be a copy of them."""
         if other.store is not None:
-            self.store, self._n_saved, self._leaving = other.store, other._n_saved, other._list_blocks(other._n_saved)
+            self.store, self._n_saved = other.store, other._n_saved
+            self._write_blocks(self.store, other._blocks, self._n_saved)
 
     def get_state(self) -> dict[str, Any]:
         """Return the saved state of the models, as plain values and arrays. Keys are in the order of their last rows. While a
@@ -314,13 +313,12 @@ class KeyModels:
         """
         if (store := BLOCK_STORE.get()) is None:
             blocks = self._list_blocks()
-            state = {"keys": [*blocks], "blocks": np.array([*blocks.values()], self._start.dtype).tobytes()}
+            state = {"keys": [*blocks], "blocks": b"".join(blocks.values())}
         else:
             table = store.attach(self.store)
-            blocks = self._list_blocks(self._n_saved if table is self.store else None)
-            self.store, self._n_saved = table, 0  # if writing fails, blocks are written again
-            self._write_blocks(blocks)
-            self._n_saved, self._leaving, state = self.n_learned, {}, {"table": table.number}
+            is_known = table is self.store
+            self._write_blocks(table, self._blocks if is_known else self._list_blocks(), self._n_saved if is_known else 0)
+            self.store, self._n_saved, state = table, self.n_learned, {"table": table.number}
         names = {"features": self.features.names, "labels": self.labels.seen}
         return {**names, "n_learned": self.n_learned, "shared": self._shared.copy(), **state}
 
@@ -346,9 +344,8 @@ class KeyModels:
         self._set_blocks(keys, blocks)
 
     def _set_blocks(self, keys: Sequence[Any], blocks: np.ndarray) -> None:
-        """Replace all keys by the last ``max_keys`` of ``keys``, which have these ``blocks``."""
-        self._slots = OrderedDict((key, slot) for slot, key in enumerate(keys[-self._max_keys :]))
-        self._blocks[: self.n_keys] = blocks[-self._max_keys :]
+        """Replace all keys by the last ``max_keys`` of ``keys``, which have these ``blocks`` [n]."""
+        self._blocks = OrderedDict([*zip(keys, _split_blocks(blocks), strict=True)][-self._max_keys :])
 
     def merge_with(self, *others: KeyModels) -> None:
         """Merge the models of ``others``, which have learned other rows, into these. A key that several of them have keeps the
@@ -367,7 +364,7 @@ class KeyModels:
             columns = merged.features.find_columns(part.features.names, False)
             outputs = np.array([seen.index(label) if label in seen else -1 for label in part.labels.seen] or [0])
             own = part._list_blocks()
-            blocks = _convert_blocks(np.array([*own.values()], part._start.dtype), merged._start, columns, outputs)
+            blocks = _convert_blocks(part._join_blocks(own.values()), merged._start, columns, outputs)
             for key, block in zip(own, blocks, strict=True):
                 if key not in newest or block["rows"] > newest[key]["rows"]:
                     newest[key] = block
@@ -380,6 +377,17 @@ class KeyModels:
         blocks["last_row"] = merged.n_learned - np.arange(len(keys))[::-1]  # distinct
         merged._set_blocks(keys, blocks)
         self.__dict__.update(merged.__dict__)
+
+
+def _split_blocks(blocks: np.ndarray) -> list[bytes]:
+    """Return the bytes of each of the ``blocks`` [n]."""
+    data, size = blocks.tobytes(), blocks.itemsize
+    return [data[i : i + size] for i in range(0, len(data), size)]
+
+
+def _get_last_row(block: bytes) -> int:
+    """Return the number of the last row of a block among those of all keys."""
+    return int(struct.unpack_from("d", block, 8 * LAST_ROW)[0])
 
 
 def parse_key(value: Any) -> Key | None:

@@ -347,7 +347,7 @@ def test_a_run_that_stops_and_continues_with_evicted_keys(tmp_path):
     merged = load(tmp_path / "whole")
     merged.merge_with(load(tmp_path / "stopped"))  # takes as many keys as there are in memory, the latest ones
     last_rows = {key: merged.key_models._parse_blocks(block, 1)["last_row"][0] for key, block in stopped[0].items()}
-    assert {*merged.key_models._slots} == {*sorted(last_rows, key=last_rows.get)[-10:]}
+    assert {*merged.key_models._blocks} == {*sorted(last_rows, key=last_rows.get)[-10:]}
 
 
 def test_two_keys_of_a_row_have_a_table_each(tmp_path):
@@ -378,7 +378,7 @@ def test_a_follower_reads_models_of_keys_that_have_grown(folder):
         followed = followed or FollowedFolder(folder.path, seconds=0.0).read_newer().model
     models = followed.key_models
     for key in range(20):
-        new, old = (part.key_models._parse_blocks(model.key_models.store.read([key])[key])[0] for part in (model, followed))
+        new, old = (part.key_models._parse_blocks(model.key_models.store.read([key])[key], 1)[0] for part in (model, followed))
         assert models.describe_key(key)["rows of own models"] == old["rows"] == new["rows"]
         assert (new["linear"][:2, :3] == old["linear"]).all()
         assert (new["covariance"][:3, :3] == old["covariance"]).all()
