@@ -63,8 +63,8 @@ class _Keyed(ModelWrapper):
         return {**added, **{name: value for name, value in x.items() if name != self.key}}
 
     def _select_outputs(self, outputs: dict[str, Any], names: Container[Hashable]) -> dict[str, Any]:
-        """Return those ``outputs`` of the small models, by name, that are added to the features ``names`` of a row."""
-        if f"{self.key}~rows" in names:  # an encoder has counted the rows of the key
+        """Return those ``outputs`` of the small models, by name, that are added to a row with the key and features ``names``."""
+        if self.key not in names or f"{self.key}~rows" in names:  # there is no key, or an encoder has counted its rows
             outputs.pop(f"{self.key} own rows", None)
         return outputs
 
@@ -96,7 +96,7 @@ class _Keyed(ModelWrapper):
             if (predictions := models.process_rows(X, names, y, weights)) is None:
                 return None
             features = {name: i for i, name in enumerate(names) if name != self.key}
-            added = self._select_outputs(models.outputs, features)
+            added = self._select_outputs(models.outputs, names)
             matrix = np.hstack([X[:, [*features.values()]], predictions[:, [*added.values()]]])
             n_before, result = getattr(wrapped, "n_learned", None), None
             try:

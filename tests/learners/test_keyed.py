@@ -511,7 +511,18 @@ def test_tables_pass_their_key():
     assert set(explanation.contributions) == {*parts, "t"}
     assert {explanation.values[part][:1] for part in parts} == {"d"}
     raises("a program has no small models of keys", make_program, model, error=ExportError)
-    raises("needs one column that is a key", table_model, table, "y", models_per_key=True)
+    raises("models_per_key=True: .* one column that is a key", table_model, table, "y", models_per_key=True)
+    raises("models_per_key='t': it must be True", table_model, table, "y", key="device", models_per_key="t")
+
+
+def test_rows_without_a_key_are_the_same_in_a_frame():
+    rows = [row | {"device": f"d{i % 4}" if i < 50 or i % 5 else None} for i, row in enumerate(devices(100))]
+    table, learner = pandas.DataFrame(rows), BSCAClassifier(30, seed=0)
+    by_row, by_frame = (table_model(table, "y", learner=learner.clone(), key="device", models_per_key=True) for _ in "ab")
+    by_frame.learn_many(table)
+    for x in rows:
+        by_row.learn_one(x, x.pop("y"))
+    assert dumps(by_row) == dumps(by_frame)
 
 
 def test_parameters_are_validated():
