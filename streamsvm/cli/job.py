@@ -28,6 +28,7 @@ from streamsvm.cli.parsing import (
     parse_positive,
     parse_settings,
     split_learner,
+    split_settings,
 )
 from streamsvm.cli.tables import parse_table_flags, read_saved_label
 from streamsvm.core.checks import OnDrift
@@ -259,10 +260,10 @@ class LearnJob(StreamJob):
         }
         kept: dict[str, Any] = {"learner": ANOMALY} if is_detector else {}
         kept |= {name: old[name] for name, kind in _KEPT_FLAGS.items() if type(old.get(name)) is kind and name not in replaced}
-        if "learner" in flags and "learner" in kept:  # settings of the same learner that were left out stay
-            (old_name, old_settings), (name, settings) = map(split_learner, (str(kept["learner"]), flags["learner"]))
+        for flag in {"learner", "key_models"} & flags.keys() & kept.keys():  # settings of the same one that were left out stay
+            (old_name, *old_settings), (name, *settings) = map(split_settings, (str(kept[flag]), flags[flag]))
             by_key = {text.partition("=")[0].strip(): text for text in [*old_settings * (name == old_name), *settings]}
-            flags["learner"] = ",".join([name, *by_key.values()])
+            flags[flag] = ",".join([name, *by_key.values()])
         kept |= flags
         weight = self.weight or saved.header.get("weight")  # the loop refuses one that is not a text
         kept |= {"label": self.label or read_saved_label(saved), "weight": weight if type(weight) is str else None}
@@ -275,7 +276,7 @@ class LearnJob(StreamJob):
         """Raise a UsageError if a necessary flag is missing, such as the label, or flags of the model or scores are invalid."""
         if self.label is None and not self.detects_anomalies and self.text_format != "libsvm":
             raise UsageError(f"--label NAME: which column or key holds the label?{_label_advice(self.source, self.text_format)}")
-        learner = find_learner(self.make_model({}))
+        learner = find_learner(self.make_model(None))
         classes = parse_classes(self.labels_are, self.text_format) or []
         if len(classes) > (limit := getattr(learner, "max_classes", len(classes))):
             text = f"{len(classes)} classes are declared, and the model has max_classes={limit}; see --learner"
@@ -345,10 +346,13 @@ class LearnJob(StreamJob):
         wrap_decision = self.decision.make_wrapper(self.text_format, self.regression, learns=True)
         return wrap_decision if self.key_models is None else make_key_wrapper(self.key_models, self.regression, wrap_decision)
 
-    def make_model(self, encoder: Mapping[str, Any], schema: TableSchema | None = None, max_features: int | None = None) -> Any:
+    def make_model(
+        self, encoder: Mapping[str, Any] | None, schema: TableSchema | None = None, max_features: int | None = None
+    ) -> Any:
         """Return a new model with the learner and scaling that this job's flags request. ``encoder`` are parameters of its
-        `TableEncoder` (empty for rows of numbers), and ``schema`` has the table's columns. ``max_features`` is the limit of
-        features in the checkpoint that the run resumes. Raise a UsageError if the learner or a parameter is unknown or refused.
+        `TableEncoder` (empty for rows of numbers, None if not known yet), and ``schema`` has the table's columns.
+        ``max_features`` is the limit of features in the checkpoint that the run resumes. Raise a UsageError if the learner or a
+        parameter is unknown or refused.
         """
         text = self.learner or "auto"
         learner, settings = split_learner(text)
@@ -377,7 +381,7 @@ class LearnJob(StreamJob):
             model = BoundedTargetScaler(model, bound)
         model = self._wrap_decision(model)
         keys = () if table is None else table.keys
-        if (key := getattr(model, "key", None)) not in (None, *keys) and (encoder or self.text_format == "libsvm"):
+        if (key := getattr(model, "key", None)) not in (None, *keys) and encoder is not None:
             raise UsageError(f"--key-models {key}: the column must be a key: --columns {key}:key")
         if table is not None:
             return TableModel(table, model, schema=schema)

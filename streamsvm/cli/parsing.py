@@ -85,14 +85,14 @@ def split_learner(text: str) -> tuple[str, list[str]]:
     >>> split_learner("bsgd, budget=60, class_weight={0: 1.0, 1: 2.0}")
     ('bsgd', ['budget=60', 'class_weight={0: 1.0, 1: 2.0}'])
     """
-    name, *settings = (part.strip() for part in _split_at_commas(text))
+    name, *settings = split_settings(text)
     if name not in (names := [*LEARNERS, ANOMALY]):
         raise UsageError(f"--learner {text}: it begins with the name of a learner: {', '.join(names)}")
     return name, settings
 
 
-def _split_at_commas(text: str) -> list[str]:
-    """Split a text at its commas, except those within brackets or quotes, into a list of texts."""
+def split_settings(text: str) -> list[str]:
+    """Split a text at its commas, except those within brackets or quotes, into a list of texts without blanks around them."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:
@@ -105,7 +105,7 @@ def _split_at_commas(text: str) -> list[str]:
                 parts.append("")
                 continue
         parts[-1] += letter
-    return parts
+    return [part.strip() for part in parts]
 
 
 def _parse_value(learner: str, text: str) -> Any:
@@ -147,7 +147,7 @@ def make_metrics(
     Names of `PROBABILITY_SCORES` and `TABLES` without brackets stay names; others become metrics of river. Raises UsageError if
     a metric is unknown or for the other kind of models, or `ScoreSet` refuses it.
     """
-    parsed_metrics = [_make_metric(part.strip(), regression) for part in _split_at_commas(text)]
+    parsed_metrics = [_make_metric(part, regression) for part in split_settings(text)]
     with as_usage_error(f"--metric {text}: ", (Exception,)):  # river checks parameters only when it computes with them
         scores = ScoreSet(parsed_metrics, window, None if is_optional else positive, regression=regression)
     return parsed_metrics, positive if scores.accepts_positive_label else None

@@ -114,6 +114,8 @@ def test_words_that_are_read_later(rows, call):
     assert "--cycles must be of day, week, year" in done.last
     done = call("learn", rows, "--label", "y", "--columns", "a:category", "--key-models", "a", status=2)
     assert "--key-models a: the column must be a key: --columns a:key" in done.last
+    done = call("learn", rows, "--label", "y", "--key-models", "a", "--learner", "bsgd", "--bound", "3", status=2)
+    assert "--key-models a: the column must be a key: --columns a:key" in done.last
 
 
 def test_small_models_of_rows_without_columns(tmp_path, call):

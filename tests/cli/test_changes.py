@@ -340,3 +340,11 @@ def test_a_run_of_predictions_changes(call, work, caplog):
     call(*predict, "next.csv", "--to", "b.csv", "--passthrough", "a", status=1, says="--from earliest")
     call(*predict, "next.csv", "--to", "b.csv", "--passthrough", "a", "--from", "earliest")
     assert len((work / "b.csv").read_text().splitlines()) == 1 + 2 * N - FIRST
+
+
+def test_settings_of_the_models_of_keys_that_were_left_out_stay(work, call):
+    first = ["learn", "rows.csv", "--label", "y", "--learner", "bsgd,budget=30", "--columns", "c:key", "--checkpoint", "state"]
+    call(*first, "--key-models", "c,max_keys=20,idle=90", "--max-rows", FIRST)
+    call("learn", "rows.csv", "--checkpoint", "state", "--key-models", "c, idle=80")
+    model = load()[0]["KeyedClassifier"]
+    assert (model.max_keys, model.idle) == (20, 80)
