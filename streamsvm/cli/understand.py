@@ -94,7 +94,8 @@ def _describe_key(model: Any, text: str) -> dict[str, Any]:
     if column not in keys:
         column, value = (keys or [""])[0], text
         if len(keys) != 1:
-            raise UsageError(f"--key {text}: " + (f"name its column, {column}={text}" if keys else "no column is a key"))
+            advice = f"name its column, {column}={text}" if keys else "no column is a key: learn with --columns NAME:key"
+            raise UsageError(f"--key {text}: {advice}")
     names, ids = list[Any](), list[Any]([value, *([float(value)] if re.fullmatch(r"-?\d+(\.\d+)?", value) else [])])
     if (encoder := ValidatingPipeline(model, learns=False).table_encoder) is not None:
         state, memory = encoder.column_state, encoder.get_memory({column: value})

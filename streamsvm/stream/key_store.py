@@ -140,7 +140,8 @@ class KeyStore:
                     query = "SELECT max(version) FROM checkpoints WHERE checksum = ?"
                     self._opened.version = int(connection.execute(query, (self._opened.checksum,)).fetchone()[0] or 0)
             if not self._opened.version:
-                raise CorruptFileError(f"the models of its keys are not in {self._path}. {_ADVICE}")
+                copying = "(streamsvm checkpoints FOLDER --copy FILE copies both)"
+                raise CorruptFileError(f"the models of its keys are not in {self._path} {copying}. {_ADVICE}")
         return KeyTable(self, self._opened, number)
 
     def attach(self, table: KeyTable | None) -> KeyTable:
@@ -207,6 +208,7 @@ class KeyStore:
                 self._opened = self.current = snapshot
         except (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError) as error:
             advice = "" if isinstance(error, sqlite3.OperationalError) else f". {_ADVICE}"
+            advice += ": end the other process that writes to it" * ("locked" in str(error))
             raise KeyStoreError(f"{self._path}: {error}{advice}") from error
 
     def _open_file(self) -> sqlite3.Connection:

@@ -123,7 +123,7 @@ def test_inspect_a_key(file, tmp_path, call):
         ("one", "device-11", 1, "the model does not know the device 'device-11'. Perhaps 'device-1'"),
         ("one", "shop=s1", 1, "the model does not know the device 'shop=s1'"),
         ("two", "device-1", 2, "--key device-1: name its column, device=device-1"),
-        ("none", "device-1", 2, "--key device-1: no column is a key"),
+        ("none", "device-1", 2, "--key device-1: no column is a key: learn with --columns NAME:key"),
     ]:
         call("inspect", tmp_path / state, "--key", key, status=status, says=says)
     printed = call("export", tmp_path / "two", "--to", "numpy", "--out", tmp_path / "out").stdout

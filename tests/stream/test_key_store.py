@@ -230,7 +230,12 @@ def test_a_copied_checkpoint_contains_the_latest_keys(folder, model, tmp_path, m
         save(new, resumed, 42)
         assert new.newest().model.read_all() == load(tmp_path / "copy.ckpt").read_all()
     shutil.copy(path, tmp_path / "alone.ckpt")
-    raises("models of its keys are not in .*keys.sqlite. Restore", load, tmp_path / "alone.ckpt", error=CorruptCheckpointError)
+    raises(
+        "models of its keys are not in .*keys.sqlite .*--copy FILE.*. Restore",
+        load,
+        tmp_path / "alone.ckpt",
+        error=CorruptCheckpointError,
+    )
     raises("cannot be loaded", read_checkpoint, "topic", False, path.read_bytes(), error=CheckpointError)
 
 
@@ -261,6 +266,17 @@ def test_a_worker_that_hung_writes_no_block_after_its_folder_was_taken_over(fold
     assert load(folder.path, trusted=True).read_all() == resumed.read_all()
 
 
+def test_a_process_that_hangs_in_a_transaction(folder, model, monkeypatch):
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, timeout=0.01))
+    with contextlib.closing(sqlite3.connect(folder.path / FILE_NAME)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with CheckpointFolder(folder.path, trusted=True, take_over=True) as second:
+            resumed = second.newest().model
+            raises("keys.sqlite: .*locked: end the other process", learn, resumed, range(100, 200), error=StreamError)
+            other.rollback()
+            save(second, learn(resumed, range(100, 200)), 90)
+
+
 def test_a_read_only_folder(folder, model, monkeypatch):
     expected = model.read_all()
     folder.close()
@@ -281,7 +297,7 @@ def spoil_pages(file):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda file: file.unlink(), "not in .*keys.sqlite. Restore the whole folder"),
+        (lambda file: file.unlink(), "not in .*keys.sqlite .*Restore the whole folder"),
         (lambda file: file.write_bytes(b"no database" * 1000), "keys.sqlite: file is not a database. Restore"),
         (lambda file: file.write_bytes(b""), "not a file of this version|are not in .*keys.sqlite"),
         (lambda file: query(file.parent, "CREATE TRIGGER t AFTER INSERT ON blocks BEGIN SELECT 1; END"), "not a file of this"),
