@@ -112,7 +112,8 @@ def sensors() -> None:
     "groups: in up to 4,000 rows, the mean label of a group predicts the labels of its other rows, and the mean of groups with "
     "near numbers does not, as it would for an age or a month. Less evidence is required if the column has a name like `device`, "
     "`shop` or `user`. Groups have to recur: if the rows are sorted by shop, the number stays a number, unless you say "
-    "`--columns shop:category`, or `shop:key`. Flags override the inferred kinds: the second command learns the id, too.",
+    "`--columns shop:category`, or `shop:key`. A category with such a name may be a [key](names.md#keys-the-memory-of-a-device), "
+    "which a note says. Flags override the inferred kinds: the second command learns the id, too.",
     "learn orders.csv --label returned",
     "learn orders.csv --label returned --columns order_id:number,shop:drop",
 )

@@ -194,10 +194,21 @@ def test_ids_of_groups_are_categories(file, call):
     lines = (f"{shop + 1},{draw.gauss(0, 1):.3f},{'lh'[effects[shop] + draw.gauss(0, 0.5) > 0]}" for shop in shops)
     learn = ["learn", file("rows.csv", "shop,size,y", *lines), "--label", "y"]
     said = call(*learn).stderr
-    assert re.search(r"^  shop +category +.*\(45\) +looks like an id of a group \(--columns shop:number\)$", said, re.MULTILINE)
+    note = "looks like an id of a group; perhaps a key, which remembers its last labels (--columns shop:key)"
+    assert re.search(rf"^  shop +category +.*\(45\) +{re.escape(note)}$", said, re.MULTILINE)
     assert "read with --columns shop:category (" in said
     assert "category" not in call(*learn, "--columns", "shop:number").stderr
     assert call(*learn, "--ask", status=1).stderr.endswith("Try: --columns shop:category\n")
+
+
+def test_columns_that_may_be_keys_are_noted(file, call):
+    """The note is for names of devices and the like with several values, of which rows may have a new one each."""
+    lines = (f"a{i % 9},c{i},{i % 2},{i % 3},{i % 2}" for i in range(240))
+    rows = file("rows.csv", "device,customer_id,state,size,y", *lines)
+    said = call("learn", rows, "--label", "y").stderr
+    keys = r"^  (\w+) +(\w+) +.* (?:looks like an id; )?perhaps a key, which remembers its last labels \(--columns \1:key\)$"
+    assert re.findall(keys, said, re.MULTILINE) == [("device", "category"), ("customer_id", "dropped")]
+    assert "perhaps a key" not in call("learn", rows, "--learner", "anomaly", "--columns", "y:drop").stderr  # without labels
 
 
 @pytest.mark.parametrize("kind", ["number", "date"])

@@ -26,7 +26,7 @@ _QUANTITY_NAME = re.compile(
     r"(pop|population|inc|income|gdp|weight|wgh?t|sal|salary|wage|price|cost|amount|value|dist|distance)\d*$", re.IGNORECASE
 )
 #: Column names that mean a member of a group, to which several rows belong.
-_GROUP_NAME = re.compile(
+GROUP_NAME = re.compile(
     r"(?i)(device|sensor|machine|engine|unit|meter|vehicle|driver|store|shop|station|site|user|customer|client|account|person|patient"
     r"|subj(ect)?|individual|student|worker|seller|firm|household|district|county|city|state|player|team|product)[ _]?(id|no|nr)?"
 )
@@ -95,7 +95,7 @@ def are_group_ids(name: str, numbers: np.ndarray, labels: Sequence[Any]) -> bool
     numbers, labels = numbers[is_labelled], list(itertools.compress(labels, is_labelled))
     is_first = (numbers != np.roll(numbers, 1)) & np.isfinite(numbers)
     distinct, groups, counts = np.unique(numbers[is_first], return_inverse=True, return_counts=True)
-    n, is_named = len(distinct), bool(ID_NAME.search(name) or _GROUP_NAME.fullmatch(name))
+    n, is_named = len(distinct), bool(ID_NAME.search(name) or GROUP_NAME.fullmatch(name))
     if n < _MIN_GROUPS[is_named] or n < _MIN_USED_SHARE[is_named] * distinct[-1] or distinct[0] < 0 or (distinct % 1).any():
         return False
     targets = _center_labels(list(itertools.compress(labels, is_first)))

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamsvm.files.messages import format_count, shorten
-from streamsvm.stream.schema.codes import ID_NAME, are_codes, are_row_numbers
+from streamsvm.stream.schema.codes import GROUP_NAME, ID_NAME, are_codes, are_row_numbers
 from streamsvm.stream.schema.notation import find_currencies, infer_number_kinds, may_be_thousands, split_suffix
 from streamsvm.stream.schema.texts import describe_texts
-from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, DURATION, NUMBER, TEXT
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, DURATION, KEY, NUMBER, TEXT
 from streamsvm.stream.tables.date_formats import find_date_formats, find_zone_names
 from streamsvm.stream.tables.dates import UNITS, YEAR_DIRECTIVE, guess_epoch_unit, is_date, is_time_of_day, parse_datetime
 from streamsvm.stream.tables.quantities import is_limit, parse_duration, parse_formatted
@@ -23,6 +23,7 @@ from streamsvm.stream.tables.values import parse_number
 
 #: Minimum number of rows to call a column a constant or an id.
 MIN_ROWS_TO_JUDGE = 20
+_MIN_KEYS = 8  # distinct values of a column that may be a key
 _MAX_VALUE_LENGTH = 20  # characters of a value in a message
 _MAJORITY_RATIO = 10  # a kind of values is the rule if it is this many times as frequent as the exceptions
 _MAX_UNUSUAL_MARKERS = 3  # texts among numbers or dates that may mean "missing", beside the usual ones
@@ -73,6 +74,18 @@ class InferredColumn(NamedTuple):
 def add_note(column: InferredColumn, note: str) -> InferredColumn:
     """Return an inferred column with ``note`` put before its present note for the user."""
     return column._replace(note="; ".join(filter(None, (note, column.note))))
+
+
+def note_key(column: InferredColumn, rows: Sequence[Mapping[Any, Any]]) -> InferredColumn:
+    """Return the column with a note for the user that it may be a key, if its name means a device, a customer or the like, and
+    its kind in these ``rows`` is category or drop.
+    """
+    kind = {**column.required_options.get("columns", {}), **column.suggested_options.get("columns", {})}.get(column.name)
+    is_group = kind in (CATEGORY, DROP) and GROUP_NAME.fullmatch(column.name)
+    if not is_group or len({str(row.get(column.name)) for row in rows}) < _MIN_KEYS:
+        return column
+    key = column._replace(note="perhaps a key, which remembers its last labels", alternative=make_kind_option(column.name, KEY))
+    return add_note(key, column.note)
 
 
 def infer_column(

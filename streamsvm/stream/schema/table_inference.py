@@ -30,6 +30,7 @@ from streamsvm.stream.schema.column_inference import (
     is_number,
     make_kind_option,
     may_group_thousands,
+    note_key,
     split_missing_markers,
 )
 from streamsvm.stream.schema.encoder_options import are_absent_numbers_zero
@@ -87,6 +88,7 @@ def infer_columns(
     columns = _infer_all(rows, names, label, () if regression else labels, table, regression, rows_may_fail, date_formats)
     columns = _limit_texts(columns, sum(kind.kind == TEXT for kind in kinds.values()))
     columns = [column if column.name in kinds else _suggest_group(column, tables) for column in columns]
+    columns = [column if label is None else note_key(column, rows) for column in columns]
     if sample.format == "csv":
         _warn_of_header(sample.name, columns, rows)
     are_classes = not regression and all(column.note != TARGET_NOTE for column in columns)
