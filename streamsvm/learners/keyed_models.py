@@ -231,6 +231,7 @@ class KeyModels:
                 self._blocks.move_to_end(key)
             for key in evicted:
                 self._blocks.pop(key, None)
+            evicted.clear()  # a batch of rows that are only predicted is committed twice
 
         self.commit = commit
         if n_learned == self.n_learned:

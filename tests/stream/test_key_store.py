@@ -14,6 +14,7 @@ import sqlite3
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from key_counts import KeyCounts
@@ -364,6 +365,17 @@ def test_a_run_that_stops_and_continues_with_evicted_keys(tmp_path):
     merged.merge_with(load(tmp_path / "stopped"))  # takes as many keys as there are in memory, the latest ones
     last_rows = {key: merged.key_models._parse_blocks(block, 1)["last_row"][0] for key, block in stopped[0].items()}
     assert {*merged.key_models._blocks} == {*sorted(last_rows, key=last_rows.get)[-10:]}
+
+
+def test_batches_of_rows_without_labels_of_more_keys_than_fit_into_memory(tmp_path):
+    learn_keys(tmp_path, 400, 60, 10)
+    rows = [x for x, _ in make_rows(120, 60)]
+    batched, single = load(tmp_path), load(tmp_path)
+    for first in (0, 80):
+        part, names = rows[first : first + 40], list(rows[0])
+        X = np.array([list(x.values()) for x in part], np.float64)
+        assert list(batched.predict_then_learn(X, names, [None] * 40, None)[0]) == [single.predict_one(x) for x in part]
+    assert {*batched.key_models._blocks} == {*single.key_models._blocks}
 
 
 def test_two_keys_of_a_row_have_a_table_each(tmp_path):
