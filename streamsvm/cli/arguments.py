@@ -300,8 +300,7 @@ def add_error_flags(command: argparse.ArgumentParser, labels: bool) -> None:
 
 def add_decision_flags(group: Any, learns: bool, positive_help: str = "") -> None:
     """Add the flags ``--threshold`` and ``--costs``, which change how labels are predicted, to an argparse ``group``. For a
-    command that ``learns``, also add ``--interval`` and ``--key-models``, and let ``--threshold`` be a metric; for others, add
-    ``--positive``.
+    command that ``learns``, also add ``--interval``, and let ``--threshold`` be a metric; for others, ``--positive``.
     """
     tuned = ", or a metric, such as f1, balanced or mcc, for which it is tuned row by row" if learns else ""
     text = f"predict the --positive label from this probability on (default: where it is the most probable one){tuned}"
@@ -316,11 +315,6 @@ def add_decision_flags(group: Any, learns: bool, positive_help: str = "") -> Non
             "such as .9; of labels a set of them (labels)"
         )
         group.add_argument("--interval", type=parse_level, metavar="LEVEL", help=text)
-        text = (
-            "also learn small models of each device, customer or shop: the column that tells which it is, a key in --columns; "
-            "at most max_keys of them in memory (10000), and a key without any of the last idle rows starts again"
-        )
-        group.add_argument("--key-models", metavar="NAME,max_keys=N,idle=N", help=text)
 
 
 # ruff: noqa: T201

@@ -382,7 +382,8 @@ class LearnJob(StreamJob):
         model = self._wrap_decision(model)
         keys = () if table is None else table.keys
         if (key := getattr(model, "key", None)) not in (None, *keys) and encoder is not None:
-            raise UsageError(f"--key-models {key}: the column must be a key: --columns {key}:key")
+            suggestion = f", or is it --key-models {keys[0]}?" if keys else ""
+            raise UsageError(f"--key-models {key}: the column must be a key: --columns {key}:key{suggestion}")
         if table is not None:
             return TableModel(table, model, schema=schema)
         return model if scaler is None else scaler | model

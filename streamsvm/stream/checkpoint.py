@@ -335,7 +335,8 @@ def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
     path = Path(path)
     checkpoint = read_newest_in_folder(path, trusted) if path.is_dir() else read_checkpoint(path, trusted)
     if checkpoint is None:
-        raise CheckpointError(f"{path} holds no checkpoint")
+        partition = next((f": name that of a partition, such as {part}" for part in sorted(path.glob("partition-*"))), "")
+        raise CheckpointError(f"{path} holds no checkpoint{partition}")
     return checkpoint
 
 

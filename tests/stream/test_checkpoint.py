@@ -137,11 +137,13 @@ def test_foreign_files(folder, model, tmp_path):
     (tmp_path / "image.png").write_bytes(b"\x89PNG" + bytes(100))
     (tmp_path / "huge.ckpt").write_bytes(b"\xff" * 8 + b"{}" * 50)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "workers" / "partition-0").mkdir(parents=True)
     for name, reason in {
         "image.png": "is corrupt: it is cut off, or not a file of streamsvm",
         "huge.ckpt": "corrupt",
         "none.ckpt": "No such file",
-        "empty": "holds no checkpoint",
+        "empty": "holds no checkpoint$",
+        "workers": "holds no checkpoint: name that of a partition, such as .*workers/partition-0$",
     }.items():
         raises(reason, load, tmp_path / name, error=CheckpointError)
 
