@@ -153,11 +153,11 @@ class KeyModels:
 
     def _learn_new(self, x: Mapping[Any, Any], y: Any, weight: float) -> None:
         """Learn a row with new features or a new label."""
+        self.features.find_columns(filter(self._is_input, x), True)
         with suppress(TooManyLabelsError):
             if not self._is_regression:
                 self.labels.encode(y)
-            self.features.find_columns(filter(self._is_input, x), True)
-            self._grow()
+        self._grow()
         self.process_row(x, y, weight)
         self.commit()
 

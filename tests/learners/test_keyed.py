@@ -324,6 +324,11 @@ def test_more_features_and_labels_than_the_maximum():
     X = np.column_stack([rng.normal(size=(9, MAX_FEATURES + 4)), np.arange(9) % 3])
     predictions = model.predict_then_learn(X, [*x, "device"], [f"label {i}" for i in range(9)], False)[0]
     assert len(predictions) == 9
+    model = KeyedClassifier(BSCAClassifier(5, seed=0), "device")
+    for i in range(9):
+        model.learn_one({"a": 1.0, "device": 1}, f"label {i}")
+    model.learn_one({"a": 1.0, "b": 1.0, "device": 1}, "label 8")  # a label without models, with a new feature
+    assert (model.key_models.features.names, model.key_models.n_learned) == (["a", "b"], 8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
