@@ -223,9 +223,9 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     bound_help = "clip scaled values at D standard deviations; 0 does not clip (default: 8; auto always clips targets at 8)"
     model.add_argument("--bound", type=parse_bound, metavar="D", help=bound_help)
     text = (
-        "also learn small models of each device, customer or shop, whose predictions are features of the model: NAME is the column "
-        "that tells them apart, a key in --columns; max_keys=N keeps at most N of them in memory (default: 10000), and with "
-        "idle=N a key without any of the last N rows starts again (default: never)"
+        "also learn small models of each device, customer or shop, whose predictions are features of the model: NAME is the "
+        "column that tells them apart, a key in --columns; max_keys=N keeps at most N of them in memory (default: 10000), and "
+        "with idle=N a key without any of the last N rows starts again (default: never)"
     )
     model.add_argument("--key-models", metavar="NAME,max_keys=N,idle=N", help=text)
     score = learn.add_argument_group("the score")

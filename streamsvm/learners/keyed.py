@@ -12,6 +12,7 @@ from river import base
 from streamsvm.core.checks import check_number, validate_weight
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.explaining import Explanation
+from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.keyed_models import KeyModels
 from streamsvm.learners.wrapping import ClassifierWrapper, ModelWrapper, RegressorWrapper, explain_wrapped
@@ -73,8 +74,10 @@ class _Keyed(ModelWrapper):
         ``w`` in ``kwargs`` is the weight of the row in all of them. If the wrapped model refuses the row, nothing is learned.
         """
         weight = validate_weight(kwargs.get("w", 1.0))
+        if isinstance(x, Mapping) and isinstance(key := x.get(self.key), float) and key % 1.0 > 0.0:
+            warn(f"the key {self.key!r} is a fraction: put a scaler into the {type(self).__name__}, where it does not scale keys")
         if isinstance(x, Mapping) and self.key not in x and not all(map(self.key_models._is_input, x)):
-            raise ValueError(f"rows have features of {self.key!r}, but no {self.key!r}: call TableEncoder.pass_key({self.key!r})")
+            raise ValueError(f"rows have features of {self.key!r}, but no {self.key!r}: call encoder.pass_key({self.key!r})")
         self._wrapped_model.learn_one(self._convert_row(x, y, weight), y, **kwargs)
         self.key_models.commit()
 
@@ -140,7 +143,7 @@ class _Keyed(ModelWrapper):
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        for key in ("device", "empty_server_form_handler", "ordinal_date"):  # the second and third are in river's data sets
+        for key in ("device", "age_of_domain", "ordinal_date"):  # the second and third are in river's data sets
             yield from ({**parameters, "key": key} for parameters in super()._unit_test_params())  # type: ignore[misc]
 
     def _copy_with(self, parameters: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 import pytest
 from numba import config
-from river import compose, linear_model
+from river import compose, linear_model, preprocessing
 
 from naive_keyed import NaiveKeys
 from refused import raises, refused
@@ -489,7 +489,7 @@ def test_other_pipelines_pass_a_key_on_request():
         if i < 2:  # without the memory of a key before the second label
             silent.learn_one(x, "xy"[i % 2])
     assert passed["KeyedClassifier"].key_models.n_keys == 3
-    raises("no 'device': call TableEncoder.pass_key", silent.learn_one, {"device": "d1", "a": 1.0}, "x")
+    raises(r"no 'device': call encoder.pass_key\('device'\)", silent.learn_one, {"device": "d1", "a": 1.0}, "x")
 
 
 def test_tables_pass_their_key():
@@ -542,6 +542,15 @@ def test_parameters_are_validated():
     )
 
 
+def test_a_scaler_that_changes_the_key_is_noticed():
+    model = preprocessing.StandardScaler() | KeyedClassifier(BSCAClassifier(), "device")
+    model.learn_one({"device": 0, "a": 0.0}, "x")
+    model.learn_one({"device": 1, "a": 1.0}, "y")
+    with pytest.warns(UserWarning, match="the key 'device' is a fraction: put a scaler into the KeyedClassifier"):
+        model.learn_one({"device": 2, "a": 2.0}, "x")
+
+
+@pytest.mark.filterwarnings("ignore:the key 'device' is a fraction")
 def test_equal_numbers_are_the_same_key():
     model = MADE["two"]()
     for key in (1, 1.0, True, np.int64(1), np.float64(1.0), np.bool_(True), "1", 2.5, math.nan, None, math.inf, 10**400):
