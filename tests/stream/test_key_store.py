@@ -371,8 +371,8 @@ def test_batches_of_rows_without_labels_of_more_keys_than_fit_into_memory(tmp_pa
     learn_keys(tmp_path, 400, 60, 10)
     rows = [x for x, _ in make_rows(120, 60)]
     batched, single = load(tmp_path), load(tmp_path)
-    for first in (0, 80):
-        part, names = rows[first : first + 40], list(rows[0])
+    for start in (0, 80):
+        part, names = rows[start : start + 40], list(rows[0])
         X = np.array([list(x.values()) for x in part], np.float64)
         assert list(batched.predict_then_learn(X, names, [None] * 40, None)[0]) == [single.predict_one(x) for x in part]
     assert {*batched.key_models._blocks} == {*single.key_models._blocks}
