@@ -225,7 +225,7 @@ def _make_parser() -> tuple[_CommandParser, dict[str, _CommandParser]]:
     text = (
         "also learn small models of each device, customer or shop, whose predictions are features of the model: NAME is the "
         "column that tells them apart, a key in --columns; max_keys=N keeps at most N of them in memory (default: 10000), and "
-        "with idle=N a key without any of the last N rows starts again (default: never)"
+        "with idle=N, those of a key are deleted if none of the last N rows is of this key (default: never)"
     )
     model.add_argument("--key-models", metavar="NAME,max_keys=N,idle=N", help=text)
     score = learn.add_argument_group("the score")

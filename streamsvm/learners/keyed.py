@@ -181,7 +181,7 @@ class KeyedClassifier(_Keyed, ClassifierWrapper):
         The maximum number of keys in memory. When it is exceeded, the key whose last row is the oldest is forgotten or, in a run
         with a `CheckpointFolder`, moved to a file in its folder.
     idle
-        A key without any of the last ``idle`` rows starts again. None: never.
+        The models of a key are deleted if none of the last ``idle`` rows of the stream is of this key. None: never.
 
     Raises
     ------
@@ -252,7 +252,7 @@ class KeyedRegressor(_Keyed, RegressorWrapper):
         The maximum number of keys in memory. When it is exceeded, the key whose last row is the oldest is forgotten or, in a run
         with a `CheckpointFolder`, moved to a file in its folder.
     idle
-        A key without any of the last ``idle`` rows starts again. None: never.
+        The models of a key are deleted if none of the last ``idle`` rows of the stream is of this key. None: never.
 
     Raises
     ------
