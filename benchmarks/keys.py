@@ -1,12 +1,12 @@
 """Compares ways to use the key of a keyed stream, such as the device of each row, on tables in the order of time.
 
-Each table NAME.csv or NAME.csv.gz has the columns ``device`` (the key), numbers, and ``y``. The same default model learns it
-prequentially without the key, with the key as a number (if it is one), as a category and as a key, and as a key with small models
-of each key. `last` predicts the key's previous label, with a probability of 0.9, or its previous target, and the first row of a
-key by the rows before it. The loss is log loss, without the first row of each label, or MAE for numbers. Times include reading
-the file, and variants take turns. With ``--speed``, made rows show the cost of a row and of a key, the small models of one key
-and of many in random order, and a checkpoint after rows of 1 % of the keys. Run it on one core:
-``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/keys.py --data FOLDER``.
+Each table NAME.csv or NAME.csv.gz has the columns ``device`` (the key), numbers or categories, and ``y``. The same default model
+learns it prequentially without the key, with the key as a number (if it is one), as a category and as a key, and as a key with
+small models of each key. `last` predicts the key's previous label, with a probability of 0.9, or its previous target, and the
+first row of a key by the rows before it. The loss is log loss, without the first row of each label, or MAE for numbers. Times
+include reading the file, and variants take turns. With ``--speed``, made rows show the cost of a row and of a key, the small
+models of one key and of many in random order, and a checkpoint after rows of 1 % of the keys.
+Run it on one core: ``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/keys.py --data FOLDER``.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ _now = time.process_time_ns
 
 
 class Table(NamedTuple):
-    """A keyed table: its file, and the columns of the key and of the labels or targets."""
+    """A keyed table: its file, the names of its categories, and the columns of the key and of the labels or targets."""
 
     path: Path
+    categories: list[str]
     keys: list[str]
     y: list[Any]
 
@@ -83,9 +84,12 @@ def read_tables(folder: Path) -> Iterator[tuple[str, Table]]:
     """Yield the name and the table of each CSV file in a folder, by name."""
     for path in sorted([*folder.glob("*.csv"), *folder.glob("*.csv.gz")]):
         with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
-            rows = [(row[KEY], row[TARGET]) for row in csv.DictReader(file)]
-        keys, y = map(list, zip(*rows, strict=True))
-        yield path.name.split(".")[0], Table(path, keys, [*map(float, y)] if are_numbers(y) and len(set(y)) > MAX_LABELS else y)
+            names, *rows = csv.reader(file)
+        columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        keys, y = columns.pop(KEY), columns.pop(TARGET)
+        categories = [name for name, values in columns.items() if not are_numbers([*filter(None, values)])]
+        targets = [*map(float, y)] if are_numbers(y) and len(set(y)) > MAX_LABELS else y
+        yield path.name.split(".")[0], Table(path, categories, keys, targets)
 
 
 def make_learner(regression: bool, has_models: bool) -> Any:
@@ -97,7 +101,7 @@ def make_learner(regression: bool, has_models: bool) -> Any:
 def run_variant(table: Table, variant: str) -> Run:
     """Learn a table prequentially, with this use of the key."""
     kind, has_models = VARIANTS[variant]
-    kinds = {KEY: kind}
+    kinds = {**dict.fromkeys(table.categories, "category"), KEY: kind}
     with open_source(str(table.path), label=TARGET, columns=kinds) as source:
         model = TableEncoder(kinds) | make_learner(table.regression, has_models)
         loop = LearningLoop(source, model, ["MAE"] if table.regression else ["LogLoss", "Accuracy"])
