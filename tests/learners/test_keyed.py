@@ -489,6 +489,7 @@ def test_other_pipelines_pass_a_key_on_request():
         if i < 2:  # without the memory of a key before the second label
             silent.learn_one(x, "xy"[i % 2])
     assert passed["KeyedClassifier"].key_models.n_keys == 3
+    assert passed.clone()["TableEncoder"].column_state.key_feature == "device"
     raises(r"no 'device': call encoder.pass_key\('device'\)", silent.learn_one, {"device": "d1", "a": 1.0}, "x")
 
 
@@ -516,8 +517,8 @@ def test_tables_pass_their_key():
     assert set(explanation.contributions) == {*parts, "t"}
     assert {explanation.values[part][:1] for part in parts} == {"d"}
     raises("a program has no small models of keys", make_program, model, error=ExportError)
-    raises("models_per_key=True: .* one column that is a key", table_model, table, "y", models_per_key=True)
-    raises("models_per_key='t': it must be True", table_model, table, "y", key="device", models_per_key="t")
+    raises("models_per_key=True: .* needs one column that is a key", table_model, table, "y", models_per_key=True)
+    raises("models_per_key='t': it is True or False", table_model, table, "y", key="device", models_per_key="t")
 
 
 def test_rows_without_a_key_are_the_same_in_a_frame():

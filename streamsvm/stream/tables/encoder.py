@@ -270,8 +270,7 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
 
     def _transform_row(self, row: ParsedRow) -> dict[Hashable, Any]:
         """Return the features of a parsed row as a dict from feature to value."""
-        state, numbers, names = self._state, row.numbers, row.names
-        features = self._transform_numbers(numbers)
+        state, numbers, names, features = self._state, row.numbers, row.names, self._transform_numbers(row.numbers)
         if state.quoted or not features.keys() <= state.means.keys():
             features = {state.get_feature(name): value for name, value in features.items()}
         self._add_categories(row, features)
@@ -282,10 +281,9 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         for name, cycles in state.cycles.items():
             for cycle in cycles if name in numbers else ():
                 features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = encode_cycle(numbers[name], cycle)
-        if self.when_missing == "indicator":
-            for column in state.columns:
-                if column not in numbers and column not in names and column not in row.texts:
-                    features[f"{state.get_feature(column)} is missing"] = 1.0
+        for column in state.columns if self.when_missing == "indicator" else ():
+            if column not in numbers and column not in names and column not in row.texts:
+                features[f"{state.get_feature(column)} is missing"] = 1.0
         return features
 
     def _transform_numbers(self, numbers: Mapping[Hashable, float]) -> dict[Hashable, Any]:
@@ -344,6 +342,13 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
         """
         self._key_feature = self._state.key_feature = column
 
+    def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> TableEncoder:
+        """Return an untrained copy as river's ``clone``, which passes the key of the same column."""
+        encoder = super().clone(new_params, include_attributes)
+        if self._state.key_feature is not None:
+            encoder.pass_key(self._state.key_feature)
+        return encoder
+
     def get_memory(self, x: Mapping[Any, Any]) -> dict[Hashable, Any]:
         """Return the features of a row with the memory of its keys, by name: a part of those that `transform_one` returns, not
         scaled.
@@ -393,10 +398,7 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
 
     def transform_many(self, X: Any) -> Any:
         """Return the features of the rows of a frame [n, columns], as a frame [n, features] of the same library. A feature that a
-        row does not have is 0. Rows are not learned.
-
-        Missing features are 0, as for learners. Errors are those of `transform_one`, and begin with the
-        index of the row.
+        row does not have is 0. Rows are not learned. Errors are those of `transform_one`, and begin with the index of the row.
         """
         names, columns, frame = to_columns(X)
         return self.transform_table(Table(tuple(names), columns), frame)
@@ -466,8 +468,7 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
             different = [other for other in others if not name.startswith("_") and getattr(other, name) != value]
             if different and name != "scaler":
                 values: tuple[Any, ...] = (value, getattr(different[0], name))
-                if name == "columns":
-                    values = select_different_kinds(*values)
+                values = select_different_kinds(*values) if name == "columns" else values
                 raise ValueError(f"encoders with {name}={values[0]!r} and {values[1]!r} cannot be merged")
         merged = self._state.merge_attributes([other._state for other in others])
         units: list[Units] = [{}] * len(encoders)
