@@ -71,7 +71,8 @@ def run_inspect(arguments: argparse.Namespace) -> None:
     elif arguments.json:
         print(json.dumps(_collect_facts(checkpoint), default=str, sort_keys=True))
     else:
-        _print_facts(_summarise_model(summary))
+        keys = ", ".join(find_keys(checkpoint.model))
+        _print_facts(_summarise_model(summary) | ({"keys": f"{keys}; inspect --key shows one, such as a device"} if keys else {}))
         if arguments.all:
             print()
             _print_facts(_collect_facts(checkpoint))

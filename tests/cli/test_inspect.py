@@ -119,6 +119,8 @@ def test_inspect_a_key(file, tmp_path, call):
         "rows        3",
         "last        no",
     ]
+    assert "keys             device, shop; inspect --key shows one" in call("inspect", tmp_path / "two").stdout
+    assert "inspect --key" not in call("inspect", tmp_path / "none").stdout
     for state, key, status, says in [
         ("one", "device-11", 1, "the model does not know the device 'device-11'. Perhaps 'device-1'"),
         ("one", "shop=s1", 1, "the model does not know the device 'shop=s1'"),
@@ -130,6 +132,7 @@ def test_inspect_a_key(file, tmp_path, call):
     assert "what it remembers of keys (device, shop) is as of now: an exported model does not learn\n" in printed
 
 
+@pytest.mark.filterwarnings("ignore:the key 'device' is a fraction")
 def test_inspect_the_models_of_a_key(tmp_path, call):
     """Their rows, and the last one of these, also of keys in the store beside a checkpoint."""
     keys = [("a7", 0, 8.5, "b")[i] for i in np.random.default_rng(0).integers(0, 4, 60)]
