@@ -51,7 +51,7 @@ class StoreEstimator(RiverEstimator):
     #: The names of the features and their columns.
     _features: FeatureSpace = field(init=False)
     #: Two records inside the block, [1] each: the state that all learners have, and the state of the update rule.
-    _common: np.ndarray = field(init=False)
+    _common: Any = field(init=False)
     _rule_record: np.ndarray = field(init=False)
     #: The current number of decision values of a row.
     _n_outputs: int = field(init=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from streamsvm.core.budget.strategy import maintain_budget
@@ -91,7 +93,7 @@ def compute_output(block: np.ndarray, output_kind: int) -> float:
 
 
 @compiled(inline=True)
-def select_output(common: np.ndarray, scores: np.ndarray, n_scores: int, output_kind: int) -> float:
+def select_output(common: Any, scores: np.ndarray, n_scores: int, output_kind: int) -> float:
     """Return a row's prediction, computed from its decision values ``scores`` (alternately by the last and by the average
     iterate; ``n_scores`` in total): the value or probability that the constant ``output_kind`` requests. With three or more
     classes it is the predicted class, and the values of all classes replace the first scores.

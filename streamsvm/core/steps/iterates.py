@@ -37,7 +37,7 @@ _MAX_SIZE = 1e100
 
 
 @compiled(inline=True)
-def _compute_iterate_factor(common: np.ndarray, iterate: int) -> float:
+def _compute_iterate_factor(common: Any, iterate: int) -> float:
     """Return the calibration factor that turns decision values of the last (``iterate`` = 0) or the average (1) iterate of a
     model into log odds. ``common`` is the record of the model's training state.
     """
@@ -45,7 +45,7 @@ def _compute_iterate_factor(common: np.ndarray, iterate: int) -> float:
 
 
 @compiled(inline=True)
-def _compute_prior_weight(common: np.ndarray) -> float:
+def _compute_prior_weight(common: Any) -> float:
     """Return the weight of the uniform distribution in a model's probabilities. It decreases with the number of rows learned,
     which is in ``common``, the record of the training state. It is always below 1, so that probabilities rank rows even at the
     start.
@@ -54,7 +54,7 @@ def _compute_prior_weight(common: np.ndarray) -> float:
 
 
 @compiled(inline=True)
-def compute_probability(common: np.ndarray, iterate: int, f: float) -> float:
+def compute_probability(common: Any, iterate: int, f: float) -> float:
     """Return the calibrated probability of the positive label for a decision value ``f`` of a model's last (``iterate`` = 0) or
     average (1) iterate; above 1/2 exactly if f is above 0. ``common`` is the record of the model's training state, with the
     calibration.
@@ -65,7 +65,7 @@ def compute_probability(common: np.ndarray, iterate: int, f: float) -> float:
 
 
 @compiled
-def compute_probabilities(common: np.ndarray, scores: np.ndarray, iterate: int, n_scores: int, best: int) -> None:
+def compute_probabilities(common: Any, scores: np.ndarray, iterate: int, n_scores: int, best: int) -> None:
     """Replace the decision values of all classes by calibrated probabilities (a softmax). ``scores`` alternates values of the
     last and the average iterate: ``iterate`` (0 or 1) selects which, ``n_scores`` is the length. ``best`` is the index of the
     predicted class, ``common`` the record of the model's training state.
@@ -89,7 +89,7 @@ def compute_probabilities(common: np.ndarray, scores: np.ndarray, iterate: int, 
 
 
 @compiled
-def update_size(common: np.ndarray, iterate: int, size: float, rate: float) -> float:
+def update_size(common: Any, iterate: int, size: float, rate: float) -> float:
     """Update the running mean of a model's absolute decision values with that of a new row, ``size``, and return the factor that
     turns decision values into log odds. ``iterate`` is 0 for the last, 1 for the average iterate; ``rate`` is the row's weight;
     ``common`` is the record of the model's training state.
@@ -101,7 +101,7 @@ def update_size(common: np.ndarray, iterate: int, size: float, rate: float) -> f
 
 
 @compiled(inline=True)
-def fit_softmax_slope(common: np.ndarray, scores: np.ndarray, label: int, iterate: int, n_scores: int, rate: float) -> None:
+def fit_softmax_slope(common: Any, scores: np.ndarray, label: int, iterate: int, n_scores: int, rate: float) -> None:
     """Update a model's probability calibration with a row of three or more classes, by one Newton step on the softmax
     log-likelihood. ``iterate`` is 0 to calibrate the last, 1 the average iterate; ``label`` is the index of the row's class in
     ``scores``, ``rate`` the row's weight, ``common`` the record of the model's training state.
@@ -120,7 +120,7 @@ def fit_softmax_slope(common: np.ndarray, scores: np.ndarray, label: int, iterat
 
 
 @compiled
-def fit_slope(common: np.ndarray, iterate: int, rate: float, gradient: float, curvature: float) -> None:
+def fit_slope(common: Any, iterate: int, rate: float, gradient: float, curvature: float) -> None:
     """Update a model's calibration slope (log of the factor from decision values to log odds) by one Newton step, given the
     ``gradient`` and the ``curvature`` of a row's log-likelihood. ``iterate`` is 0 for the last, 1 for the average iterate;
     ``rate`` is the row's weight, ``common`` the record of the model's training state.
@@ -195,7 +195,7 @@ _MIN_LAZY_FACTOR = 1e-5  # coefficients are multiplied by a lazy scale factor be
 
 
 @compiled(inline=True)
-def get_common_state(block: np.ndarray) -> np.ndarray:
+def get_common_state(block: np.ndarray) -> Any:
     """Return the training state that all learners have (number of rows learned, recent errors, calibration, ...) from a model's
     memory ``block``, as a record of dtype `COMMON_STATE`: a view that can be written.
     """
@@ -203,7 +203,7 @@ def get_common_state(block: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def reset_state(common: np.ndarray) -> None:
+def reset_state(common: Any) -> None:
     """Reset the training state of a learner (the record ``common``: counters, recent errors, calibration, scale factors) to its
     values before the first row; its random number generator continues.
     """
@@ -215,7 +215,7 @@ def reset_state(common: np.ndarray) -> None:
 
 
 @compiled(inline=True)
-def compute_smoothing_rate(common: np.ndarray) -> float:
+def compute_smoothing_rate(common: Any) -> float:
     """Return the weight of a new row in exponentially smoothed errors: 1 over the number of rows learned, at least 1/1000.
     ``common`` is the record of a model's training state.
     """
@@ -224,7 +224,7 @@ def compute_smoothing_rate(common: np.ndarray) -> float:
 
 
 @compiled(inline=True)
-def track_iterate(common: np.ndarray, iterate: int, f: float, target: float, rate: float) -> None:
+def track_iterate(common: Any, iterate: int, f: float, target: float, rate: float) -> None:
     """Update the recent error and the probability calibration of an iterate (0: last, 1: average) with its decision value ``f``
     of a row, the row's ``target``, and the weight ``rate`` of the row. ``common`` is the record of the model's training state.
     """
@@ -246,7 +246,7 @@ def track_iterate(common: np.ndarray, iterate: int, f: float, target: float, rat
 
 
 @compiled(inline=True)
-def _is_in_sparse_half(common: np.ndarray, iterate: int, f: float) -> bool:
+def _is_in_sparse_half(common: Any, iterate: int, f: float) -> bool:
     """Return whether a decision value ``f`` of an anomaly detector's ``iterate`` is not above the running median. ``common`` is
     the record of the model's training state.
     """
@@ -254,7 +254,7 @@ def _is_in_sparse_half(common: np.ndarray, iterate: int, f: float) -> bool:
 
 
 @compiled(inline=True)
-def track_threshold(common: np.ndarray, scores: np.ndarray, biases: np.ndarray, nu: float, is_positive: bool) -> None:
+def track_threshold(common: Any, scores: np.ndarray, biases: np.ndarray, nu: float, is_positive: bool) -> None:
     """Move the threshold of an anomaly detector towards the ``nu`` quantile of recent decision values, for both iterates, and
     update the median. ``scores`` are the current row's decision values, ``biases`` minus the thresholds, and ``common`` is the
     record of the model's training state. ``is_positive`` tells whether the kernel is.
@@ -280,7 +280,7 @@ def track_threshold(common: np.ndarray, scores: np.ndarray, biases: np.ndarray, 
 
 
 @compiled(inline=True)
-def compute_shortfall(common: np.ndarray, f: float, target: float) -> float:
+def compute_shortfall(common: Any, f: float, target: float) -> float:
     """Return how much a decision value ``f`` must change until the model's loss for a row with this ``target`` is 0: positive if
     f must rise, negative if it must fall, 0 if the loss is 0 already. ``common`` is the record of the model's training state,
     which names the loss.
@@ -311,7 +311,7 @@ _is_average_better: Callable[[Any], bool] = compiled(is_average_better)
 
 
 @compiled
-def select_iterate(common: np.ndarray, output_kind: int) -> int:
+def select_iterate(common: Any, output_kind: int) -> int:
     """Return 0 if the last iterate of a model computes the output of this kind, 1 if the average one does. ``output_kind`` is
     `LAST_ITERATE`, `AVERAGE_ITERATE`, or one of `DECISION` and `PROBABILITY`, for which the better one is used. ``common`` is
     the record of the training state.
@@ -320,7 +320,7 @@ def select_iterate(common: np.ndarray, output_kind: int) -> int:
 
 
 @compiled(inline=True)
-def add_to_iterates(common: np.ndarray, u: np.ndarray, v: np.ndarray, position: int, step: float) -> None:
+def add_to_iterates(common: Any, u: np.ndarray, v: np.ndarray, position: int, step: float) -> None:
     """Add ``step`` to the coefficient at index ``position`` of a model's last iterate, so that its average iterate stays the
     same. Both are stored as linear combinations of the arrays ``u`` and ``v``, with factors in ``common``, the record of the
     training state.
@@ -331,7 +331,7 @@ def add_to_iterates(common: np.ndarray, u: np.ndarray, v: np.ndarray, position: 
 
 
 @compiled(inline=True)
-def finish_step(common: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
+def finish_step(common: Any, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
     """Finish a learning step of a model: update its average iterate, and if the lazily applied scale factors in ``common`` (the
     record of its training state) have become small, multiply them into the coefficients. ``n_scores`` and ``n`` are the numbers
     of rows and columns in use.
@@ -346,7 +346,7 @@ def finish_step(common: np.ndarray, coefficients: np.ndarray, biases: np.ndarray
 
 
 @compiled(inline=True)
-def _renormalise_factors(common: np.ndarray, coefficients: np.ndarray, n_scores: int, n: int) -> None:
+def _renormalise_factors(common: Any, coefficients: np.ndarray, n_scores: int, n: int) -> None:
     """Multiply the lazily applied scale factors of both iterates into the coefficients float64 [``n_scores``, n or more], and set
     the factors in ``common`` (the record of the training state) to 1. The model stays the same.
     """
@@ -360,7 +360,7 @@ def _renormalise_factors(common: np.ndarray, coefficients: np.ndarray, n_scores:
 
 
 @compiled(inline=True)
-def _average_iterates(common: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
+def _average_iterates(common: Any, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
     """Move a model's average iterate towards its last one: average += rho (last - average), where rho decreases with the number
     of rows. It takes O(1), because only scale factors in ``common`` (the record of the training state) and the ``biases``
     change.

@@ -6,7 +6,7 @@ and ``scores`` has its decision values: of output k by the last iterate at 2k, b
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
 
 
 @compiled(inline=True)
-def observe_variances(common: np.ndarray, row: np.ndarray, means: np.ndarray, used: int) -> None:
+def observe_variances(common: Any, row: np.ndarray, means: np.ndarray, used: int) -> None:
     """Update the sum of the features' variances, for gamma="scale", with the first ``used`` values of ``row``. ``common``, the
     record of the model's training state, contains the sum; ``means`` [used] are the features' running means.
     """
@@ -95,7 +95,7 @@ def observe_variances(common: np.ndarray, row: np.ndarray, means: np.ndarray, us
 
 
 @compiled(inline=True)
-def compute_scale_gamma(common: np.ndarray) -> float:
+def compute_scale_gamma(common: Any) -> float:
     """Return the kernel width for gamma="scale": one over the sum of the features' variances, or 1 if all are constant.
     ``common``, the record of the model's training state, contains the sum, which `observe_variances` updates.
     """
@@ -218,7 +218,7 @@ def compute_violation(block: np.ndarray, target: float) -> tuple[int, int, float
 
 
 @compiled(inline=True)
-def track_errors(common: np.ndarray, scores: np.ndarray, n_scores: int, target: float) -> None:
+def track_errors(common: Any, scores: np.ndarray, n_scores: int, target: float) -> None:
     """Update the recent errors and the probability calibration of a model with a row's decision values ``scores`` (``n_scores``
     in total, alternately of the last and the average iterate) and its ``target``. ``common`` is the record of the model's
     training state.
