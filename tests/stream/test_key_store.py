@@ -430,11 +430,11 @@ def test_invalid_blocks_end_a_run_although_their_checksums_are_right(tmp_path, c
 @pytest.mark.thorough
 def test_kills_at_random_moments(tmp_path):
     n = 30 if OF_RELEASE else 6
-    kills, rng, arguments = 0, random.Random(), (tmp_path / "killed", 1300 * n, 3000, 100)
+    kills, rng, arguments = 0, random.Random(), (tmp_path / "killed", 650 * n, 3000, 100)
     while kills < n:
         process, reader = fork_with_pipe(learn_keys, *arguments)
         os.read(reader.fileno(), 10)
-        time.sleep(rng.uniform(0.0, 0.2))
+        time.sleep(rng.uniform(0.0, 0.1))
         process.kill()
         process.join()
         assert process.exitcode in (0, -signal.SIGKILL)
