@@ -15,7 +15,7 @@ from river import compose, linear_model, preprocessing
 from naive_keyed import NaiveKeys
 from refused import raises, refused
 from saved import dumps, loads
-from streamsvm import BSCAClassifier, BSCARegressor, SVMClassifier, table_model
+from streamsvm import BSCAClassifier, BSCARegressor, table_model
 from streamsvm.core.saved import BLOCK_STORE
 from streamsvm.edge.step import ExportError
 from streamsvm.export.convert import make_program
@@ -315,7 +315,7 @@ def test_an_interrupt_while_a_key_is_evicted_loses_no_row(with_batches, event):
 
 
 def test_more_features_and_labels_than_the_maximum():
-    model, rng = KeyedClassifier(SVMClassifier("low", seed=0), "device"), np.random.default_rng(0)
+    model, rng = MADE["two"](), np.random.default_rng(0)
     for i in range(60):
         x = dict(enumerate(rng.normal(size=MAX_FEATURES + 4).tolist()))
         model.learn_one({**x, "device": i % 3}, f"label {i % 11}")
@@ -493,8 +493,9 @@ def test_other_pipelines_pass_a_key_on_request():
     raises(r"no 'device': call encoder.pass_key\('device'\)", silent.learn_one, {"device": "d1", "a": 1.0}, "x")
 
 
+@pytest.mark.once
 def test_tables_pass_their_key():
-    table = pandas.DataFrame(devices(300 if config.DISABLE_JIT else 800))
+    table = pandas.DataFrame(devices(800))
     model = table_model(table, "y", learner=BSCAClassifier(30, seed=0), key="device", models_per_key=True)
     plain = table_model(table, "y", learner=BSCAClassifier(30, seed=0), key="device")
     costs = TableEncoder(keys="device") | CostSensitiveClassifier(
@@ -510,8 +511,7 @@ def test_tables_pass_their_key():
     assert (keys.key_models.n_keys, keys.key_models.features.names) == (10, ["t"])
     loaded = loads(dumps(model))
     assert list(loaded.predict_many(table)) == [loaded.predict_one(x) for x in rows_of_table.to_dict("records")]
-    if not config.DISABLE_JIT:
-        assert model.score(table) > plain.score(table) + 0.1
+    assert model.score(table) > plain.score(table) + 0.1
     explanation = loaded.explain_one(rows_of_table.to_dict("records")[3])
     parts = {"device", "device (memory)", "device (own models)"}
     assert set(explanation.contributions) == {*parts, "t"}
