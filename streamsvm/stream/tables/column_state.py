@@ -110,7 +110,7 @@ class ColumnState:
         #: The categorical columns whose memory is a feature, too.
         self.keys: frozenset[Hashable] = frozenset(parser.keys)
         #: The column among them whose key, a number, is passed to the learner, because it has small models of each key.
-        self.key_feature: Hashable = None
+        self.key_feature: str | None = None
         #: Number of values and running mean of each learned numeric or date column.
         self.means: dict[Hashable, tuple[int, float]] = {}
         #: First and last date of each learned column of dates, in seconds since 1970. Models of older versions have no ranges.
