@@ -52,6 +52,7 @@ def test_every_class_is_in_a_golden_file(folder):
     assert expected_of(folder).keys() == names
 
 
+@pytest.mark.filterwarnings("ignore:the key 'b' is a fraction")
 @pytest.mark.parametrize("path", MODELS, ids=name_of)
 def test_models_predict_as_before_and_continue_to_learn(path):
     expected, model = expected_of(path.parents[1])[name_of(path)], load(path)
