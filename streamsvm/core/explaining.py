@@ -13,6 +13,8 @@ from streamsvm.files.messages import missing_package_error, shorten
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+#: Maps features to groups that are counted together. None: each feature is one.
+Groups = Mapping[Any, Hashable] | None
 MAX_NAME_CHARACTERS = 40  # of a name or a value
 _MAX_BARS = 12
 _MAX_WORDS = 5

@@ -78,10 +78,6 @@ class _Calibration:
 class _Conformal(ModelWrapper):
     """The base of the conformal wrappers: their parameters, and the calibration that is saved with them."""
 
-    level: float
-    window: int
-    _calibration: _Calibration
-
     def _init_wrapper(self, model: Any, level: float, window: int) -> None:
         """Check the wrapped ``model``, the coverage ``level`` and the ``window`` (number of recent scores), and set them as
         attributes, with an empty calibration. Raises a ValueError if one is invalid.
@@ -91,7 +87,8 @@ class _Conformal(ModelWrapper):
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must lie between 0 and 1, not {short_repr(level)}")
         check_number("window", window, _MIN_SCORES, inclusive=True, high=100_000, integer=True)
-        self.level, self.window = level, window
+        self.level: float = level
+        self.window: int = window
         self._calibration = _Calibration(level, window)
 
     def _copy_with(self, parameters: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.core.checks import OutputName, check_number, check_one_of
 from streamsvm.core.compiling.functions import get_address
-from streamsvm.core.explaining import Examples, Explanation
+from streamsvm.core.explaining import Examples, Explanation, Groups
 from streamsvm.core.frames import FrameBatch, to_matrix
 from streamsvm.core.sparse import gather_columns, iter_slices, to_dense
 from streamsvm.core.steps import decisions, iterates
@@ -302,11 +302,7 @@ class OnlineEstimator(StoreEstimator):
         self._features.remember_order(names)
 
     def explain_one(
-        self,
-        x: Mapping[Any, Any],
-        typical: Mapping[Any, Any] | None = None,
-        groups: Mapping[Any, Hashable] | None = None,
-        label: Any = None,
+        self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Groups = None, label: Any = None
     ) -> Explanation:
         """Return the contribution of each feature to the model's decision for the row ``x``, compared with the row ``typical``
         (by default the feature means, or 0 if the model does not scale rows). ``groups`` maps features to groups that are counted

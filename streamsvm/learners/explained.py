@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.checks import check_number
-from streamsvm.core.explaining import Examples, Explanation, find_nearest_examples, make_explanation
+from streamsvm.core.explaining import Examples, Explanation, Groups, find_nearest_examples, make_explanation
 from streamsvm.core.steps import iterates
 from streamsvm.files.messages import short_repr
 
@@ -28,9 +28,7 @@ class KnownRows(NamedTuple):
     """``"rows"`` or ``"support vectors"``."""
 
 
-def explain(
-    model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable] | None, label: Any
-) -> Explanation:
+def explain(model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Groups, label: Any) -> Explanation:
     """Return the contribution of each feature to the decision of the online learner ``model`` for the row ``x``, compared with
     the row ``typical``. ``groups`` maps features to groups that are counted together, and ``label`` is the label whose decision
     is explained; each can be None. Raises a ValueError if the model has learned nothing, or lacks the label.

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from river import base
 
 from streamsvm.core.checks import check_number, validate_weight
 from streamsvm.core.docstrings import complete_docstring
-from streamsvm.core.explaining import Explanation
+from streamsvm.core.explaining import Explanation, Groups
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.keyed_models import KeyModels
-from streamsvm.learners.wrapping import ClassifierWrapper, ModelWrapper, RegressorWrapper, explain_wrapped
+from streamsvm.learners.wrapping import ClassifierWrapper, ModelWrapper, RegressorWrapper, Weights
 
 
 class _Keyed(ModelWrapper):
     """The base of the wrappers with a small model per key."""
 
-    _is_regression: ClassVar[bool]
     _forwarded = ClassifierWrapper._forwarded
     _changeable = frozenset({"classifier", "regressor", "max_keys", "idle"})
-
-    key: str
-    max_keys: int
-    idle: int | None
-    #: The small models of all keys.
-    key_models: KeyModels
 
     def _init_wrapper(self, model: Any, key: str, max_keys: int, idle: int | None) -> None:
         """Check the wrapped ``model`` and the parameters, and set them as attributes, with no keys yet. Raises a ValueError if
@@ -40,8 +33,11 @@ class _Keyed(ModelWrapper):
             raise ValueError(f"key must be the name of a field, a text, not {short_repr(key)}")
         for name, value in (("max_keys", max_keys), *(() if idle is None else (("idle", idle),))):
             check_number(name, value, 1, inclusive=True, high=2**40, integer=True)
-        self.key, self.max_keys, self.idle = key, max_keys, idle
-        self.key_models = KeyModels(key, self._is_regression, max_keys, idle)
+        self.key: str = key
+        self.max_keys: int = max_keys
+        self.idle: int | None = idle
+        #: The small models of all keys.
+        self.key_models: KeyModels = KeyModels(key, isinstance(self, base.Regressor), max_keys, idle)
 
     @property
     def feature_names(self) -> list[Hashable]:
@@ -81,51 +77,32 @@ class _Keyed(ModelWrapper):
         self._wrapped_model.learn_one(self._convert_row(x, y, weight), y, **kwargs)
         self.key_models.commit()
 
-    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
-        """Predict the label or target of the row ``x`` with the wrapped model."""
-        return self._wrapped_model.predict_one(self._convert_row(x), **kwargs)
-
-    @property
-    def predict_then_learn(self) -> Callable[..., Any]:
-        """A function that predicts each of many rows before it is learned, with the parameters of
-        `SVMClassifier.predict_then_learn`; the key is one of the columns. Raises an AttributeError if the wrapped model has no
-        such method.
-        """
-        models, wrapped, predict_wrapped = self.key_models, self._wrapped_model, self._wrapped_model.predict_then_learn
-
-        def predict_then_learn(
-            X: np.ndarray, names: Sequence[Hashable], y: Sequence[Any], probability: Any, weights: np.ndarray | None = None
-        ) -> Any:
-            if (predictions := models.process_rows(X, names, y, weights)) is None:
-                return None
-            features = {name: i for i, name in enumerate(names) if name != self.key}
-            added = self._select_outputs(models.outputs, names)
-            matrix = np.hstack([X[:, [*features.values()]], predictions[:, [*added.values()]]])
-            n_before, result = getattr(wrapped, "n_learned", None), None
-            try:
-                result = predict_wrapped(matrix, [*features, *added], y, probability, weights)
-            finally:
-                if result is not None or getattr(wrapped, "n_learned", None) != n_before:  # Ctrl-C may come after it has learned
-                    models.commit()
-            return result
-
-        return predict_then_learn
+    def _predict_then_learn(
+        self, predict: Any, X: np.ndarray, names: Sequence[Hashable], y: Sequence[Any], probability: Any, weights: Weights = None
+    ) -> Any:
+        models, wrapped, result = self.key_models, self._wrapped_model, None
+        if (predictions := models.process_rows(X, names, y, weights)) is None:
+            return None
+        features = {name: i for i, name in enumerate(names) if name != self.key}
+        added = self._select_outputs(models.outputs, names)
+        matrix = np.hstack([X[:, [*features.values()]], predictions[:, [*added.values()]]])
+        n_before = getattr(wrapped, "n_learned", None)
+        try:
+            result = predict(matrix, [*features, *added], y, probability, weights)
+        finally:
+            if result is not None or getattr(wrapped, "n_learned", None) != n_before:  # Ctrl-C may come after it has learned
+                models.commit()
+        return result
 
     def explain_one(
-        self,
-        x: Mapping[Any, Any],
-        typical: Mapping[Any, Any] | None = None,
-        groups: Mapping[Any, Hashable] | None = None,
-        label: Any = None,
+        self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Groups = None, label: Any = None
     ) -> Explanation:
         """Return the contribution of each feature to the wrapped model's decision for the row ``x``, as its `explain_one`. The
         predictions of the small models count together, such as ``device (own models)``.
         """
-        labels = () if self._is_regression else (self.predict_one(dict(x)) if label is None else label,)
         group = (groups or {}).get(self.key, f"{self.key} (own models)")
         groups = {**dict.fromkeys(self.key_models.outputs, group), **(groups or {})}
-        typical = None if typical is None else self._convert_row(typical)
-        explanation = explain_wrapped(self._wrapped_model, self._convert_row(x), typical, groups, *labels)
+        explanation = super().explain_one(x, typical, groups, label)
         return replace(explanation, values={**explanation.values, group: x.get(self.key)})
 
     def merge_with(self, *others: Any, units: Any = None) -> None:
@@ -144,7 +121,7 @@ class _Keyed(ModelWrapper):
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         for key in ("device", "age_of_domain", "ordinal_date"):  # the second and third are in river's data sets
-            yield from ({**parameters, "key": key} for parameters in super()._unit_test_params())  # type: ignore[misc]
+            yield from ({**parameters, "key": key} for parameters in super()._unit_test_params())
 
     def _copy_with(self, parameters: dict[str, Any]) -> Any:
         changed = super()._copy_with(parameters)
@@ -229,8 +206,6 @@ class KeyedClassifier(_Keyed, ClassifierWrapper):
     20
     """
 
-    _is_regression = False
-
     def __init__(self, classifier: base.Classifier, key: str, max_keys: int = 10_000, idle: int | None = None) -> None:
         self._init_wrapper(classifier, key, max_keys, idle)
 
@@ -276,8 +251,6 @@ class KeyedRegressor(_Keyed, RegressorWrapper):
     >>> evaluate.progressive_val_score(rows, model, metrics.MAE())
     MAE: 0.069596
     """
-
-    _is_regression = True
 
     def __init__(self, regressor: base.Regressor, key: str, max_keys: int = 10_000, idle: int | None = None) -> None:
         self._init_wrapper(regressor, key, max_keys, idle)

@@ -10,7 +10,6 @@ import math
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -24,7 +23,7 @@ from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS, check_moments, poo
 from streamsvm.core.saved import BLOCK_STORE
 from streamsvm.core.steps.keyed import LAST_ROW, N_COLUMNS, N_OUTPUTS, WEIGHTS, predict_then_learn_keys
 from streamsvm.files.messages import short_repr
-from streamsvm.learners.labels import Labels, TooManyLabelsError
+from streamsvm.learners.labels import Labels
 
 Key = str | int | float
 
@@ -136,12 +135,12 @@ class KeyModels:
         `commit` then learns the label or target ``y``.
         """
         key, inputs, target = parse_key(x.get(self.key)), {name: x[name] for name in x if self._is_input(name)}, math.nan
-        is_learned = weight > 0.0 and key is not None
+        is_learned, seen = weight > 0.0 and key is not None, self.labels.seen
         is_new = is_learned and self._has_new(inputs, [y])
         if is_learned and self._is_regression:
             target = validate_target(y)
-        elif is_learned and y in self.labels.seen:
-            target = float(self.labels.seen.index(y))
+        elif is_learned and y in seen:
+            target = float(seen.index(y))
         row = np.zeros(len(self._shared) - 1)
         self.features.fill_row(row, inputs, False)
         if not (np.abs(row) <= LARGEST_FLOAT32).all():
@@ -154,9 +153,8 @@ class KeyModels:
     def _learn_new(self, x: Mapping[Any, Any], y: Any, weight: float) -> None:
         """Learn a row with new features or a new label."""
         self.features.find_columns(filter(self._is_input, x), True)
-        with suppress(TooManyLabelsError):
-            if not self._is_regression:
-                self.labels.encode(y)
+        if not self._is_regression and self.labels.n_seen < MAX_LABELS:
+            self.labels.encode(y)
         self._grow()
         self.process_row(x, y, weight)
         self.commit()
@@ -187,7 +185,7 @@ class KeyModels:
         is not NaN. ``targets`` [n, 2] are targets or indices of labels, and weights. Return the predictions as `process_rows`.
         """
         is_learned, known, start = (~np.isnan(targets[:, 0])).tolist(), self._find_blocks(keys), self._start.tobytes()
-        slots, n_keys, blocks = np.full(len(X), -1), self.n_keys, list[bytes]()
+        slots, n_keys, blocks = np.zeros(len(X), np.int64), self.n_keys, [start]
         indices: dict[Any, int] = {}  # of the blocks of keys
         recent: OrderedDict[Any, None] = OrderedDict()  # keys in memory that these rows have used, the least recent one first
         evicted: set[Any] = set()
@@ -216,8 +214,8 @@ class KeyModels:
         sizes = self._start["linear"].shape[2], len(self.features), self._start["counts"].shape[1]
         out = np.empty((len(X), self._start["linear"].shape[1] + sizes[2] + 1))
         options = np.array([*sizes, self.n_learned, self._idle or 0])
-        numbers, first = (array.view(np.float64).reshape(-1, len(start) // 8) for array in (arena, self._start))
-        predict_then_learn_keys(numbers, slots, first[0], shared, X, targets, options, out)
+        numbers = arena.view(np.float64).reshape(len(blocks), -1)
+        predict_then_learn_keys(numbers, slots, shared, X, targets, options, out)
 
         def commit() -> None:
             changed = _split_blocks(arena)
@@ -356,9 +354,7 @@ class KeyModels:
         for part in parts:
             merged.n_learned += part.n_learned
             merged.features.find_columns(part.features.names, True)
-            for label in part.labels.seen:
-                with suppress(TooManyLabelsError):
-                    merged.labels.encode(label)
+        merged.labels.restore_labels([*dict.fromkeys(label for part in parts for label in part.labels.seen)][:MAX_LABELS])
         merged._grow()
         newest, moments, seen = dict[Key, Any](), list[Any](), merged.labels.seen
         for part in parts:

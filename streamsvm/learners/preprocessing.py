@@ -8,7 +8,6 @@ import operator
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from river import base
 
 from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar, validate_target
 from streamsvm.core.docstrings import complete_docstring
-from streamsvm.core.explaining import Example, Examples, Explanation
+from streamsvm.core.explaining import Example, Examples, Explanation, Groups
 from streamsvm.core.frames import to_frame, to_matrix
 from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.memory.moments import (
@@ -34,7 +33,7 @@ from streamsvm.core.sparse import to_dense
 from streamsvm.core.transformers import Units, compute_unit_conversion
 from streamsvm.files.container import check_hash_collisions
 from streamsvm.files.messages import short_repr
-from streamsvm.learners.wrapping import RegressorWrapper
+from streamsvm.learners.wrapping import RegressorWrapper, Weights
 
 _TARGET: Hashable = "target"  # the feature name of the target in a BoundedScaler
 
@@ -354,14 +353,14 @@ class BoundedTargetScaler(RegressorWrapper):
         if w != 0.0:
             self._scaler.learn_one(target)
 
-    def predict_one(self, x: dict[Any, Any]) -> float:
+    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> float:
         mean, deviation = self._target_unit
-        return mean + deviation * float(self.regressor.predict_one(x))
+        return mean + deviation * float(super().predict_one(x, **kwargs))
 
     def explain_one(
-        self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
+        self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Groups = None, label: Any = None
     ) -> Explanation:
-        return super().explain_one(x, typical, groups).rescale(*self._target_unit)
+        return super().explain_one(x, typical, groups, label).rescale(*self._target_unit)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
         mean, deviation = self._target_unit
@@ -379,24 +378,10 @@ class BoundedTargetScaler(RegressorWrapper):
         n, mean, squares = self._scaler._moments[0].tolist()
         return mean, math.sqrt(squares / max(n, 1.0))
 
-    @property
-    def predict_then_learn(self) -> Callable[..., Any]:
-        """A function that predicts each of many rows before it is learned, in one compiled call, with the parameters of
-        `SVMRegressor.predict_then_learn`. Targets are scaled by this wrapper. Raises an AttributeError if the wrapped regressor
-        has no such method.
-        """
-        return partial(self._predict_then_learn, self.regressor.predict_then_learn)  # type: ignore[attr-defined]
-
     def _predict_then_learn(
-        self,
-        predict_wrapped: Callable[..., Any],
-        X: np.ndarray,
-        names: Sequence[Hashable],
-        y: Sequence[Any],
-        probability: bool,
-        weights: np.ndarray | None = None,
+        self, predict: Any, X: np.ndarray, names: Sequence[Hashable], y: Sequence[Any], probability: Any, weights: Weights = None
     ) -> tuple[list[float], None] | None:
-        """Predict each of the rows ``X`` before it is learned with its target in ``y``. ``predict_wrapped`` does this with scaled
+        """Predict each of the rows ``X`` before it is learned with its target in ``y``. ``predict`` does this with scaled
         targets: it is the wrapped regressor's method of this kind. Returns a list of predictions in the unit of the targets, and
         None instead of probabilities; or None alone if the rows must be processed one by one.
         """
@@ -407,7 +392,7 @@ class BoundedTargetScaler(RegressorWrapper):
         moments, first, scale = self._scaler._moments[:1].copy(), self._scaler._first[:1].copy(), np.empty((len(targets), 3))
         n_clipped = standardise_targets(targets, is_learned, self._scaler._bound, moments[0], first[0], scale)
         scaled = [None if target is None else value for target, value in zip(y, scale[:, 2].tolist(), strict=True)]
-        predictions = predict_wrapped(X, names, scaled, probability, weights)
+        predictions = predict(X, names, scaled, probability, weights)
         if predictions is None:
             return None
         if is_learned.any():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from river import base, compose
 
 from streamsvm.core.checks import validate_target
-from streamsvm.core.explaining import Examples, Explanation
+from streamsvm.core.explaining import Examples, Explanation, Groups
 from streamsvm.core.mutation import Mutable, compare_parameters
 from streamsvm.files.messages import short_repr
 
@@ -23,29 +24,45 @@ Weights = np.ndarray | None
 class ModelWrapper(Mutable):
     """The base of wrappers of classifiers and of regressors."""
 
-    _wrapped_model: Any
+    _role: ClassVar[str]
+    """The name of the attribute with the wrapped model: ``classifier`` or ``regressor``."""
     _forwarded: ClassVar[frozenset[str]] = frozenset()
     """Attributes of the wrapped model that stream loops read through the wrapper."""
+    _predict_then_learn: Callable[..., Any]
+    """As `predict_then_learn`; the first parameter is the function of the wrapped model."""
 
     def _set_wrapped(self, model: Any, last_step: Any) -> None:
         """Set the attribute ``classifier`` or ``regressor`` of this wrapper to ``model``. Raise a ValueError if its ``last_step``
         is not a classifier or regressor of river. It is ``model`` itself for a wrapper that takes no pipelines.
         """
-        kind = base.Classifier if isinstance(self, base.Classifier) else base.Regressor
-        name = kind.__name__.lower()
-        if not isinstance(last_step, kind):
-            raise ValueError(f"{name} must be a river {name}, not {short_repr(model)}")
-        setattr(self, name, model)
+        if not isinstance(last_step, base.Classifier if isinstance(self, base.Classifier) else base.Regressor):
+            raise ValueError(f"{self._role} must be a river {self._role}, not {short_repr(model)}")
+        setattr(self, self._role, model)
+
+    @property
+    def _wrapped_model(self) -> Any:
+        """The wrapped model, under the name that river's base class for wrappers requires."""
+        return getattr(self, self._role)
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._forwarded or name == "key":  # of small models of each key
+        if name in self._forwarded or name in ("key", "key_models"):  # of small models of each key
             return getattr(self._wrapped_model, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
-        """Check that the wrapped model would accept the row ``x`` with the label or target ``y``, without learning them. If it
-        has no method `check_one`, nothing is checked.
+    @property
+    def predict_then_learn(self) -> Callable[..., Any]:
+        """A function that predicts each of many rows before it is learned, in one compiled call, with the parameters of
+        `SVMClassifier.predict_then_learn`. It returns the predictions of this wrapper. Raises an AttributeError if the wrapped
+        model has no such method, or if this wrapper needs single rows.
         """
+        return partial(self._predict_then_learn, self._wrapped_model.predict_then_learn)
+
+    def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
+        """Raise a ValueError if the target ``y`` is not a finite number, or if the wrapped model would refuse the row ``x`` with
+        the label or target ``y``, without learning them. If it has no method `check_one`, only targets are checked.
+        """
+        if isinstance(self, base.Regressor):
+            validate_target(y)
         if (check := getattr(self._wrapped_model, "check_one", None)) is not None:
             check(self._convert_row(x), y)
 
@@ -71,9 +88,32 @@ class ModelWrapper(Mutable):
         """
         return find_wrapped_examples(self._wrapped_model, self._convert_row(x), n)
 
+    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
+        """Predict the label or target of the row ``x``: by default, the prediction of the wrapped model."""
+        return self._wrapped_model.predict_one(self._convert_row(x), **kwargs)
+
+    def explain_one(
+        self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Groups = None, label: Any = None
+    ) -> Explanation:
+        """Return the contribution of each feature to the wrapped model's decision for the row ``x``, or to its prediction in the
+        unit of the target, compared with the row ``typical`` (by default, a typical row of the model). ``groups`` maps features
+        to groups that are counted together. ``label`` is the label whose decision is explained, by default the one that this
+        wrapper predicts; a regressor has none.
+        """
+        labels = () if isinstance(self, base.Regressor) else (self.predict_one(dict(x)) if label is None else label,)
+        typical = None if typical is None else self._convert_row(typical)
+        return explain_wrapped(self._wrapped_model, self._convert_row(x), typical, groups, *labels)
+
     def _convert_row(self, x: Mapping[Any, Any]) -> Any:
         """Return the row ``x`` as the wrapped model predicts it: by default, unchanged."""
         return x
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        from river import linear_model  # noqa: PLC0415 - takes a second
+
+        is_regressor = issubclass(cls, base.Regressor)
+        yield {cls._role: linear_model.LinearRegression() if is_regressor else linear_model.LogisticRegression()}
 
 
 class ClassifierWrapper(ModelWrapper, base.Wrapper[base.Classifier], base.Classifier):
@@ -83,12 +123,8 @@ class ClassifierWrapper(ModelWrapper, base.Wrapper[base.Classifier], base.Classi
     """
 
     classifier: base.Classifier
+    _role = "classifier"
     _forwarded = frozenset({"feature_names", "note_columns", "labels", "max_classes", "overflow", "can_learn_many"})
-
-    @property
-    def _wrapped_model(self) -> base.Classifier:
-        """The wrapped classifier, under the name that river's base class for wrappers requires."""
-        return self.classifier
 
     @property
     def _multiclass(self) -> bool:
@@ -99,61 +135,22 @@ class ClassifierWrapper(ModelWrapper, base.Wrapper[base.Classifier], base.Classi
         """Learn the row ``x`` with the label ``y`` in the wrapped classifier."""
         self.classifier.learn_one(x, y, **kwargs)
 
-    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
-        """Predict the label of the row ``x``: by default, the prediction of the wrapped classifier."""
-        return self.classifier.predict_one(self._convert_row(x), **kwargs)
-
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Predict the probability of each label of the row ``x`` with the wrapped classifier, as a dict of label to
         probability.
         """
         return self.classifier.predict_proba_one(self._convert_row(x), **kwargs)
 
-    def explain_one(
-        self,
-        x: Mapping[Any, Any],
-        typical: Mapping[Any, Any] | None = None,
-        groups: Mapping[Any, Hashable] | None = None,
-        label: Any = None,
-    ) -> Explanation:
-        """Return the contribution of each feature to the wrapped classifier's decision for the row ``x``, compared with the row
-        ``typical`` (by default, a typical row of the classifier). ``groups`` maps features to groups that are counted together.
-        ``label`` is the label whose decision is explained, by default the predicted one.
-
-        By default, it is the decision for the label that the wrapper predicts.
-        """
-        return explain_wrapped(self.classifier, x, typical, groups, self.predict_one(dict(x)) if label is None else label)
-
-    @property
-    def predict_then_learn(self) -> Callable[..., tuple[list[Any], Any] | None]:
-        """A function that predicts each of many rows before it is learned, in one compiled call, with the parameters of
-        `SVMClassifier.predict_then_learn`. It returns the predictions of this wrapper. Raises an AttributeError if the wrapped
-        classifier has no such method.
-        """
-        predict_wrapped = self.classifier.predict_then_learn  # type: ignore[attr-defined]
-
-        def predict_then_learn(
-            X: np.ndarray,
-            names: Sequence[Hashable],
-            y: Sequence[Any],
-            probability: bool | Literal["all"],
-            weights: np.ndarray | None = None,
-        ) -> tuple[list[Any], Any] | None:
-            if not self._can_learn_batch(y) or (predictions := predict_wrapped(X, names, y, "all", weights)) is None:
-                return None
-            columns: Probabilities = predictions[1]
-            labels = self._finish_predictions(predictions[0], columns, y, weights)
-            if probability is True:
-                return labels, [float(columns[label][i]) if label in columns else None for i, label in enumerate(labels)]
-            return labels, columns if probability else None
-
-        return predict_then_learn
-
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        from river import linear_model  # noqa: PLC0415 - takes a second
-
-        yield {"classifier": linear_model.LogisticRegression()}
+    def _predict_then_learn(
+        self, predict: Any, X: np.ndarray, names: Sequence[Hashable], y: Sequence[Any], probability: Any, weights: Weights = None
+    ) -> tuple[list[Any], Any] | None:
+        if not self._can_learn_batch(y) or (predictions := predict(X, names, y, "all", weights)) is None:
+            return None
+        columns: Probabilities = predictions[1]
+        labels = self._finish_predictions(predictions[0], columns, y, weights)
+        if probability is True:
+            return labels, [float(columns[label][i]) if label in columns else None for i, label in enumerate(labels)]
+        return labels, columns if probability else None
 
     def _can_learn_batch(self, y: Sequence[Any]) -> bool:  # noqa: ARG002
         """Return whether rows with the labels ``y`` can be predicted and learned in one call; None stands for a row that is only
@@ -173,37 +170,11 @@ class RegressorWrapper(ModelWrapper, base.Wrapper[base.Regressor], base.Regresso
     """The base of wrappers around a ``regressor``."""
 
     regressor: base.Regressor
-
-    @property
-    def _wrapped_model(self) -> base.Regressor:
-        """The wrapped regressor, under the name that river's base class for wrappers requires."""
-        return self.regressor
-
-    def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
-        """Raise a ValueError if the target ``y`` is not a finite number, or if the wrapped regressor would refuse the row ``x``,
-        without learning them. The row itself is only checked if the regressor has a `check_one`.
-        """
-        validate_target(y)
-        super().check_one(x, y)
-
-    def explain_one(
-        self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
-    ) -> Explanation:
-        """Return the contribution of each feature to the wrapped regressor's prediction for the row ``x``, in the unit of the
-        target, compared with the row ``typical`` (by default, a typical row of the regressor). ``groups`` maps features to groups
-        that are counted together.
-        """
-        return explain_wrapped(self.regressor, x, typical, groups)
-
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        from river import linear_model  # noqa: PLC0415 - takes a second
-
-        yield {"regressor": linear_model.LinearRegression()}
+    _role = "regressor"
 
 
 def explain_wrapped(
-    model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable] | None, *label: Any
+    model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Groups, *label: Any
 ) -> Explanation:
     """Return the contribution of each feature to the decision of ``model`` for the row ``x``, by its method ``explain_one``,
     which also receives ``typical``, ``groups`` and ``label`` if passed. If a pipeline has no such method, x is transformed, and

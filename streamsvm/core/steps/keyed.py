@@ -87,7 +87,6 @@ def _compute_likelihood(z: np.ndarray, n: int, count: float, means: np.ndarray, 
 def predict_then_learn_keys(
     arena: np.ndarray,
     slots: np.ndarray,
-    start: np.ndarray,
     shared: np.ndarray,
     X: np.ndarray,
     targets: np.ndarray,
@@ -98,20 +97,20 @@ def predict_then_learn_keys(
     [n, outputs + labels + 1]: the outputs of the linear model, the log likelihood of each label minus the mean of the others, and
     the logarithm of 1 + the rows of the key.
 
-    ``slots`` int64 [n] has the index of each row's key in ``arena``; -1 is a key without models, whose rows are only predicted,
-    by ``start`` [words], the block of a new key. X is float64 [n, columns], with finite numbers. ``targets`` float64 [n, 2] are
+    ``slots`` int64 [n] has the index of each row's key in ``arena``. The first block is that of a new key; rows of unknown keys
+    are only predicted, by this block. X is float64 [n, columns], with finite numbers. ``targets`` float64 [n, 2] are
     targets or indices of labels, and weights; a row with the target NaN is only predicted. ``shared`` float64 [columns + 1, ...]
     are the moments and first values of each feature, and of a numeric target. ``options`` int64 [5] are the width of the linear
     model, the number of features in use, the number of labels (0 in a regression), the number of rows that were learned before,
     and the number of rows after which a key without rows starts again (0: never).
     """
-    width, used, labels, n_learned, idle = options[0], options[1], options[2], options[3], options[4]
+    width, used, labels, n_learned, idle, start = options[0], options[1], options[2], options[3], options[4], arena[0]
     outputs, columns, target_moments = out.shape[1] - labels - 1, X.shape[1], shared[X.shape[1]]
     z, errors, n = np.ones(columns + 1), np.empty(outputs), min(used + 1, width)
     a = WEIGHTS + outputs * width  # where the covariance matrix begins, then the weights of rows, the means and the squares
     b, c, d = a + width * width, a + width * width + labels, a + width * width + labels + labels * columns
     for i in range(len(X)):
-        is_learned, block = not np.isnan(targets[i, 0]), arena[slots[i]] if slots[i] >= 0 else start
+        is_learned, block = not np.isnan(targets[i, 0]), arena[slots[i]]
         if 0 < idle < n_learned - block[LAST_ROW] and block[N_ROWS] > 0.0:
             if is_learned:
                 block[:] = start
