@@ -141,8 +141,7 @@ class PartitionWorker:
         self._folder, self._make_loop, self._stop_at_end = folder, make_loop, stop_at_end
         self._options: dict[str, Any] = {"trusted": trusted, **retention}
         self._start, self._message_columns = parse_start(start, self.name), tuple(message_columns)
-        description = describe_topic(self._connection, topic)
-        self._topic_id, self._n_partitions = description.topic_id, len(description.partitions)
+        self._description = describe_topic(self._connection, topic)
         self._consumer = open_consumer(
             self._connection,
             topic,
@@ -314,7 +313,7 @@ class PartitionWorker:
 
     def _make_source(self, number: int) -> PartitionSource:
         """Create the source that reads rows of partition ``number``, and set its position to where a new model starts."""
-        if number >= self._n_partitions:
+        if number not in self._description.partitions:
             self._check_topic()
         beginnings, ends = self._offsets.beginning_and_end_offsets([number])
         start_offset, is_requested = self._find_start_offset(number, beginnings, ends)
@@ -322,14 +321,13 @@ class PartitionWorker:
             self.name,
             self._codec,
             self._topic,
-            self._topic_id,
+            self._description,
             number,
             beginning=beginnings[number],
             end_offset=ends[number],
             start=start_offset,
             restart=start_offset if is_requested else None,
             commit=self._offsets.commit_async,
-            n_partitions=self._n_partitions,
         )
         source.set_message_columns(self._message_columns)
         if self._folder is None and (offset := self._consumer.committed(number)) is not None:
@@ -486,9 +484,9 @@ class PartitionWorker:
         """
         if (description := try_describe_topic(self._connection, self._topic, self.name)) is None:
             return
-        if description.topic_id != self._topic_id:
+        if description.topic_id != self._description.topic_id:
             raise StreamError(f"{self.name}: it was deleted and created again while it was read. Say where to continue: --from")
-        self._n_partitions = len(description.partitions)
+        self._description = description
         for number, loop in self.loops.items():
-            self._sources[number].n_partitions = self._n_partitions
+            self._sources[number].n_partitions = len(description.partitions)
             self._sources[number].check_keys(loop)

@@ -17,7 +17,7 @@ from streamsvm.stream.stream_loop import StreamLoop
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Backlog, Messages
 from streamsvm_kafka.codecs import MessageCodec
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, TopicDescription
 from streamsvm_kafka.decoding import MessageSource
 from streamsvm_kafka.offsets import StartPoint, parse_start
 from streamsvm_kafka.reader import RECREATED_REASON, TopicReader, find_resume_obstacle, lost_messages_error
@@ -309,8 +309,7 @@ class PartitionSource(MessageSource):
 
     The partition holds offsets from ``beginning`` to ``end_offset``. Without a checkpoint, reading starts at ``start``; if the
     partition no longer holds the messages after the checkpoint, it continues at ``restart``; None makes that an error.
-    ``commit`` is called with the offset by partition when a checkpoint contains it, and ``n_partitions`` is the number of
-    partitions of the topic.
+    ``commit`` is called with the offset by partition when a checkpoint contains it.
     """
 
     def __init__(
@@ -318,7 +317,7 @@ class PartitionSource(MessageSource):
         name: str,
         codec: MessageCodec,
         topic: str,
-        topic_id: str | None,
+        description: TopicDescription,
         partition: int,
         *,
         beginning: int,
@@ -326,20 +325,20 @@ class PartitionSource(MessageSource):
         start: int,
         restart: int | None,
         commit: Callable[[Mapping[int, int]], None],
-        n_partitions: int,
     ) -> None:
         super().__init__(name, topic, codec)
         self.offset: int = start
         self._partition = partition
-        self._identity: dict[str, Any] = {"topic": topic, "topic_id": topic_id, "label": codec.label, "partition": partition}
+        self._identity: dict[str, Any] = {"topic": topic, "topic_id": description.topic_id}
+        self._identity |= {"label": codec.label, "partition": partition}
         #: The end offset of the partition when it was assigned.
         self.end_offset: int = end_offset
         self._beginning, self._restart, self._commit = beginning, restart, commit
         self.start: str | None = None if restart is None else f"offset {restart:,}"
         self._backlog = Backlog()
         #: The number of partitions of the topic now, and when the checkpoint was written.
-        self.n_partitions: int = n_partitions
-        self.n_partitions_before: int = n_partitions
+        self.n_partitions: int = len(description.partitions)
+        self.n_partitions_before: int = self.n_partitions
 
     @property
     def position(self) -> Position:

@@ -22,6 +22,7 @@ from streamsvm.stream import (
 from streamsvm.stream.tables import TableEncoder
 from streamsvm_kafka import JSONCodec, KafkaSource
 from streamsvm_kafka.clients.messages import Messages
+from streamsvm_kafka.connection import TopicDescription
 from streamsvm_kafka.source import PartitionSource
 
 N = 120
@@ -87,8 +88,8 @@ def open_topic(embedded):
 
 
 def open_partition(values):
-    offsets = {"beginning": 0, "end_offset": 0, "start": 0, "restart": None, "commit": lambda _: None, "n_partitions": 1}
-    source = PartitionSource("partition", JSONCodec("y"), "rows", None, 0, **offsets)
+    offsets = {"beginning": 0, "end_offset": 0, "start": 0, "restart": None, "commit": lambda _: None}
+    source = PartitionSource("partition", JSONCodec("y"), "rows", TopicDescription(None, (0,)), 0, **offsets)
     n = len(values)
     source.add_messages(Messages(0, np.arange(n), np.zeros(n, np.int64), None, None, values))
     return source

@@ -8,6 +8,7 @@ from streamsvm.stream.continuation import seek_or_begin
 from streamsvm.stream.endpoints import BadRow, Row, StreamError
 from streamsvm_kafka import JSONCodec, NpyCodec
 from streamsvm_kafka.clients.kafka_python.record_batches import records_to_messages
+from streamsvm_kafka.connection import TopicDescription
 from streamsvm_kafka.source import PartitionSource
 
 JSON = JSONCodec("y")
@@ -22,8 +23,8 @@ class Record:
 
 def source_of(start=None, restart=None, codec=JSON, commit=lambda *_: None):
     parameters = {"beginning": 10, "end_offset": 50, "start": 10, "restart": restart, "commit": commit}
-    parameters["n_partitions"] = 4
-    source = PartitionSource("kafka://host/rows", codec, topic="rows", topic_id="id", partition=3, **parameters)
+    topic = TopicDescription("id", (0, 1, 2, 3))
+    source = PartitionSource("kafka://host/rows", codec, topic="rows", description=topic, partition=3, **parameters)
     if start is not None:
         source.seek({**source_of().position, "offset": start})
     return source
