@@ -21,8 +21,8 @@ from streamsvm.cli.parsing import (
     LEARNERS,
     DecisionFlags,
     ModelWrapper,
+    add_key_models,
     make_drift,
-    make_key_wrapper,
     make_metrics,
     parse_classes,
     parse_positive,
@@ -33,6 +33,7 @@ from streamsvm.cli.parsing import (
 from streamsvm.cli.tables import parse_table_flags, read_saved_label
 from streamsvm.core.checks import OnDrift
 from streamsvm.files.messages import format_names, guess_label_column
+from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.one_class import OneClassBSGD
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.stream import Checkpoint, DelayedLabels, StreamError
@@ -51,6 +52,8 @@ from streamsvm.stream.tables.table_schema import TableSchema
 _MODEL_FLAGS = ("learner", "scale", "bound", "threshold", "costs", "interval", "key_models")
 _KEPT_FLAGS: dict[str, type] = dict.fromkeys((*_MODEL_FLAGS, "positive", "labels_are", "metric", "drift", "on_drift"), str)
 _KEPT_FLAGS |= {"bound": float, "interval": float, "window": int}
+#: The flag whose value in a checkpoint a new value of another flag replaces.
+_REPLACED_FLAGS = {"threshold": "costs", "costs": "threshold", "drift": "on_drift"}
 _DEFAULT_DEVIATIONS, _DEFAULT_BUDGET = 8.0, 500  # standard deviations at which scaled values are clipped; support vectors
 
 
@@ -152,8 +155,8 @@ class StreamJob:
 
     @property
     def decision(self) -> DecisionFlags:
-        """The flags ``--threshold``, ``--costs``, ``--positive`` and ``--interval``, which change predictions."""
-        return DecisionFlags(self.threshold, self.costs, self.positive, self.interval)
+        """The flags ``--threshold``, ``--costs`` and ``--positive``, which change predictions."""
+        return DecisionFlags(self.threshold, self.costs, self.positive)
 
     @cached_property
     def label_stream(self) -> LabelStream | None:
@@ -255,9 +258,7 @@ class LearnJob(StreamJob):
             raise CommandError(f"--learner {self.learner} contradicts the model, a {type(learner).__name__}: leave it out")
         if self.label in get_learned_columns(saved.model):
             raise CommandError(f"the model has learned the column {self.label!r}, so it cannot be the label: leave --label out")
-        replaced = {
-            name for flag, name in (("threshold", "costs"), ("costs", "threshold"), ("drift", "on_drift")) if flag in flags
-        }
+        replaced = {name for flag, name in _REPLACED_FLAGS.items() if flag in flags}
         kept: dict[str, Any] = {"learner": ANOMALY} if is_detector else {}
         kept |= {name: old[name] for name, kind in _KEPT_FLAGS.items() if type(old.get(name)) is kind and name not in replaced}
         for flag in {"learner", "key_models"} & flags.keys() & kept.keys():  # settings of the same one that were left out stay
@@ -341,11 +342,6 @@ class LearnJob(StreamJob):
         """Whether the targets of a regression are standardised: always with ``--regression``, unless ``--scale none``."""
         return self.regression and self.scale != "none"  # unlike features, scaled targets do not lose sparsity
 
-    @cached_property
-    def _wrap_decision(self) -> ModelWrapper:
-        wrap_decision = self.decision.make_wrapper(self.text_format, self.regression, learns=True)
-        return wrap_decision if self.key_models is None else make_key_wrapper(self.key_models, self.regression, wrap_decision)
-
     def make_model(
         self, encoder: Mapping[str, Any] | None, schema: TableSchema | None = None, max_features: int | None = None
     ) -> Any:
@@ -358,28 +354,28 @@ class LearnJob(StreamJob):
         learner, settings = split_learner(text)
         model_class: Any = OneClassBSGD if learner == ANOMALY else LEARNERS[learner][self.regression]
         valid_names = list(inspect.signature(model_class).parameters)
-        # A fixed seed makes runs reproducible to the byte.
-        parameters: dict[str, Any] = {"seed": 0} if "seed" in valid_names else {}
-        if "budget" in valid_names:
-            parameters["budget"] = _DEFAULT_BUDGET
         scales_itself = "scaling" in valid_names and self._scales_features and self.bound is None
-        if "scaling" in valid_names:
-            parameters["scaling"] = "auto" if scales_itself else None
         bound = _DEFAULT_DEVIATIONS if self.bound is None else self.bound or None
         scaler = BoundedScaler(bound) if self._scales_features and not scales_itself else None
         with as_usage_error("--"):
             table = TableEncoder(**encoder, scaler=scaler) if encoder else None
-        if max_features is not None and "max_features" in valid_names:
-            parameters["max_features"] = max_features
-        elif table is not None:  # large enough for the features of all categories
+        if max_features is None and table is not None:  # large enough for the features of all categories
             n_columns = 0 if schema is None else len(schema.columns)
-            parameters["max_features"] = table.compute_max_features(model_class().max_features, n_columns)
-        parameters |= parse_settings(text, learner, settings, valid_names)
+            max_features = table.compute_max_features(model_class().max_features, n_columns)
+        # A fixed seed makes runs reproducible to the byte.
+        defaults = {"seed": 0, "budget": _DEFAULT_BUDGET, "scaling": "auto" if scales_itself else None}
+        defaults |= {} if max_features is None else {"max_features": max_features}
+        parameters = {name: value for name, value in defaults.items() if name in valid_names}
+        parameters |= parse_settings(f"--learner {text}", learner, settings, valid_names)
         with as_usage_error(f"--learner {text}: "):
             model = model_class(**parameters)
         if self._scales_targets and learner != "auto":
             model = BoundedTargetScaler(model, bound)
-        model = self._wrap_decision(model)
+        if self.key_models is not None:
+            model = add_key_models(self.key_models, model)
+        model = self.decision.make_wrapper(self.text_format, self.regression, learns=True)(model)
+        if self.interval is not None:
+            model = (ConformalRegressor if self.regression else ConformalClassifier)(model, self.interval)
         keys = () if table is None else table.keys
         if (key := getattr(model, "key", None)) not in (None, *keys) and encoder is not None:
             suggestion = f", or is it --key-models {keys[0]}?" if keys else ""

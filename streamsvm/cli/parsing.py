@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from streamsvm.files.messages import format_names, split_names, suggest_name
 from streamsvm.files.river_metrics import metrics
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
-from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
+from streamsvm.learners.conformal import ConformalClassifier
 from streamsvm.learners.costs import CostSensitiveClassifier, compute_threshold_costs, validate_costs
 from streamsvm.learners.keyed import KeyedClassifier, KeyedRegressor
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
@@ -59,22 +58,22 @@ _STRATEGIES = {name: getattr(budget, name) for name in budget.__all__ if name no
 ModelWrapper = Callable[[Any], Any]
 
 
-def parse_settings(text: str, learner: str, settings: Iterable[str], valid_names: Sequence[str]) -> dict[str, Any]:
-    """Parse the ``KEY=VALUE`` settings of a learner to a dict of parameters. Raise a UsageError, which quotes ``text`` (the value
-    of ``--learner``), if a key is not in ``valid_names`` or given twice.
+def parse_settings(flag: str, owner: str, settings: Iterable[str], valid_names: Sequence[str]) -> dict[str, Any]:
+    """Parse the ``KEY=VALUE`` settings of a learner, or another ``owner``, to a dict of parameters. Raise a UsageError, which
+    quotes the ``flag`` with its value, if a key is not in ``valid_names`` or given twice.
     """
     parameters: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
             names = ", ".join(valid_names)
-            raise UsageError(f"--learner {text}: {setting or 'nothing'} is not KEY=VALUE, and {learner} has {names}")
+            raise UsageError(f"{flag}: {setting or 'nothing'} is not KEY=VALUE, and {owner} has {names}")
         if name in parameters:
-            raise UsageError(f"--learner {text}: {name} is given twice")
+            raise UsageError(f"{flag}: {name} is given twice")
         if name not in valid_names:
             advice = suggest_name(name, valid_names) or f": it has {', '.join(valid_names)}"
-            raise UsageError(f"--learner {text}: {learner} has no parameter {name}{advice}")
-        parameters[name] = _parse_value(text, value)
+            raise UsageError(f"{flag}: {owner} has no parameter {name}{advice}")
+        parameters[name] = _parse_value(flag, value)
     return parameters
 
 
@@ -108,7 +107,7 @@ def split_settings(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def _parse_value(learner: str, text: str) -> Any:
+def _parse_value(flag: str, text: str) -> Any:
     """Parse the text of a parameter's value in ``--learner NAME,KEY=VALUE``: a Python literal, or a budget strategy with
     parameters such as ``merge(nearest=3)``. Return any other text unchanged.
     """
@@ -119,7 +118,7 @@ def _parse_value(learner: str, text: str) -> Any:
     if call is None or call[0] not in _STRATEGIES:
         return text
     name, arguments, keywords = call
-    with as_usage_error(f"--learner {learner}: ", (TypeError, ValueError)):
+    with as_usage_error(f"{flag}: ", (TypeError, ValueError)):
         return _STRATEGIES[name](*arguments, **keywords)
 
 
@@ -226,12 +225,11 @@ def parse_positive(text: str | None, text_format: str | None) -> Any:
 
 
 class DecisionFlags(NamedTuple):
-    """The flags that determine which label is predicted (``--threshold``, ``--costs``, ``--positive``), and ``--interval``."""
+    """The flags that determine which label is predicted: ``--threshold``, ``--costs`` and ``--positive``."""
 
     threshold: str | None
     costs: str | None
     positive: str | None
-    interval: float | None = None
 
     @property
     def flag(self) -> str:
@@ -241,11 +239,10 @@ class DecisionFlags(NamedTuple):
         return "" if self.costs is None else f"--costs {self.costs}"
 
     def make_wrapper(self, text_format: str | None, regression: bool, learns: bool) -> ModelWrapper:
-        """Return a function that wraps a model, so that it predicts labels by ``--threshold`` or ``--costs``, and intervals or
-        label sets by ``--interval``.
+        """Return a function that wraps a model, so that it predicts labels by ``--threshold`` or ``--costs``, if one is given.
 
-        Only a command that ``learns`` can tune a threshold or learn the width of intervals. Raises a UsageError if flags
-        contradict each other, or a value is invalid.
+        Only a command that ``learns`` can tune a threshold. Raises a UsageError if flags contradict each other, or a value is
+        invalid.
         """
         if self.threshold is not None and self.costs is not None:
             raise UsageError("--threshold and --costs both say which label is predicted: leave one out")
@@ -254,36 +251,23 @@ class DecisionFlags(NamedTuple):
         if regression and self.flag:
             raise UsageError(f"{self.flag.split()[0]} is about labels, and a number is predicted: leave it out")
         positive = parse_positive(self.positive, text_format)
-        wrappers: list[ModelWrapper] = []
         if self.threshold is not None:
-            wrappers.append(_make_threshold_wrapper(self.threshold, positive, self.positive is not None, learns))
+            return _make_threshold_wrapper(self.threshold, positive, self.positive is not None, learns)
         if self.costs is not None:
-            wrappers.append(_make_costs_wrapper(self.costs, text_format))
-        if (level := self.interval) is not None:
-            wrappers.append(lambda model: (ConformalRegressor if regression else ConformalClassifier)(model, level))
-
-        def apply_wrappers(model: Any) -> Any:
-            for wrap in wrappers:
-                model = wrap(model)
-            return model
-
-        return apply_wrappers
+            return _make_costs_wrapper(self.costs, text_format)
+        return lambda model: model
 
 
-def make_key_wrapper(text: str, regression: bool, wrap_decision: ModelWrapper) -> ModelWrapper:
-    """Return a function that adds small models of each key to a model, and then applies ``wrap_decision``. ``text`` is the value
-    of ``--key-models``: the name of the key and settings, such as ``device,max_keys=100000``.
+def add_key_models(text: str, model: Any) -> Any:
+    """Return a ``model`` with small models of each key. ``text`` is the value of ``--key-models``: the name of the key and
+    settings, such as ``device,max_keys=100000``.
     """
     key, *settings = split_names(text) or [""]
-    if not (key and all(re.fullmatch(r"(max_keys|idle)=\d+", setting) for setting in settings)):
+    if not key:
         raise UsageError(f"--key-models {text}: the name of one key, then max_keys=N and idle=N, such as device,max_keys=100000")
-    parameters: dict[str, Any] = {name: int(number) for name, _, number in (setting.partition("=") for setting in settings)}
-
-    def wrap_model(model: Any) -> Any:
-        with as_usage_error(f"--key-models {text}: "):
-            return wrap_decision((KeyedRegressor if regression else KeyedClassifier)(model, key, **parameters))
-
-    return wrap_model
+    parameters = parse_settings(f"--key-models {text}", "a key", settings, ["max_keys", "idle"])
+    with as_usage_error(f"--key-models {text}: "):
+        return (KeyedRegressor if isinstance(model, base.Regressor) else KeyedClassifier)(model, key, **parameters)
 
 
 def _make_threshold_wrapper(text: str, positive: Any, is_named: bool, learns: bool) -> ModelWrapper:

@@ -45,7 +45,7 @@ from streamsvm.stream import BadRow, StreamError
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, SavedCheckpoint, find_saved, list_checkpoints
 from streamsvm.stream.page import render_page
 from streamsvm.stream.prediction import open_followed
-from streamsvm.stream.rows import ValidatingPipeline, find_key_models, find_keys, find_learner
+from streamsvm.stream.rows import ValidatingPipeline, find_keys, find_learner, split_pipeline
 
 _LEARNER_ATTRIBUTES = ["budget", "n_support", "n_merges", "n_learned", "nbytes", "effective_gamma", "follows_average"]
 _LEARNER_ATTRIBUTES += ["labels", "feature_names"]
@@ -90,7 +90,8 @@ def _describe_key(model: Any, text: str) -> dict[str, Any]:
     """Return what a model has learned of one key, by the ``text`` of ``--key``: ``a7``, or ``device=a7``. Raise a UsageError if
     its column is unclear, and a CommandError if the model does not know the key.
     """
-    keys, models, facts = find_keys(model), find_key_models(model), dict[str, Any]()
+    keys, facts = find_keys(model), dict[str, Any]()
+    models: Any = getattr(split_pipeline(model)[1], "key_models", None)
     column, _, value = text.partition("=")
     if column not in keys:
         column, value = (keys or [""])[0], text

@@ -185,19 +185,11 @@ def find_learner(model: Any) -> Any:
         model = model._wrapped_model
 
 
-def find_key_models(model: Any) -> Any:
-    """Return the small models of keys in a model, a `streamsvm.learners.keyed_models.KeyModels`; None if it has none."""
-    step: Any = split_pipeline(model)[1]
-    while isinstance(step, base.Wrapper) and not hasattr(step, "key_models"):
-        step = step._wrapped_model
-    return getattr(step, "key_models", None)
-
-
 def find_keys(model: Any) -> list[str]:
     """Return the names of the columns of a model that are keys, such as the device of a row."""
-    keys = [key for step in split_pipeline(model)[0] if isinstance(step, TableEncoder) for key in step.keys]
-    models = find_key_models(model)
-    return list(dict.fromkeys(keys if models is None else [*keys, models.key]))
+    steps, last = split_pipeline(model)
+    keys = [key for step in steps if isinstance(step, TableEncoder) for key in step.keys]
+    return list(dict.fromkeys([*keys, *filter(None, [getattr(last, "key", None)])]))
 
 
 def detects_anomalies(model: Any) -> bool:

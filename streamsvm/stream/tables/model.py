@@ -218,10 +218,9 @@ class TableModel(compose.Pipeline):
         if not hasattr(last, "explain_one"):
             raise ValueError(f"{type(last).__name__} cannot explain its decisions")
         typical_features = None if typical is None else self._transform_one(dict(typical))[0]
-        label_argument = {} if label is None else {"label": label}  # regressors do not accept it
         features = self._transform_one(x)[0]  # type: ignore[arg-type] # the encoder checks that it is a mapping
         groups = encoder.column_state.map_features_to_columns()
-        explanation = last.explain_one(features, typical_features, groups=groups, **label_argument)
+        explanation = last.explain_one(features, typical_features, groups=groups, label=label)
         # Dates that were parsed to seconds before are shown as dates.
         values: dict[Any, Any] = {
             name: format_date(x[name]) for name in encoder.dates if name in x and isinstance(x[name], float)

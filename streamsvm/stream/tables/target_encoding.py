@@ -27,7 +27,6 @@ _TABLE_SIZES = [_MIN_TABLE_SIZE * 2**i for i in range((MAX_CATEGORIES // _MIN_TA
 #: Larger weights count as this, so that sums stay finite.
 MAX_WEIGHT = 1e6
 _NO_KEYS, _NO_FEATURES, _NOT_LEARNED = np.zeros((1, 0), np.uint32), np.zeros((1, 0)), np.full(1, np.nan)
-_LABEL_TYPES = bool | int | float | str
 
 
 class OrderedEncoding:
@@ -393,7 +392,7 @@ class TargetEncoding(OrderedEncoding):
 def _to_plain_label(y: Any) -> Any:
     """Convert a label to a Python bool, number or text. Returns None for missing labels, NaN and infinity."""
     y = to_python_scalar(y)
-    if y is None or isinstance(y, _LABEL_TYPES):
+    if y is None or isinstance(y, bool | int | float | str):
         return None if isinstance(y, float) and not math.isfinite(y) else y
     return str(y)
 
