@@ -277,12 +277,10 @@ class LearnJob(StreamJob):
         """Raise a UsageError if a necessary flag is missing, such as the label, or flags of the model or scores are invalid."""
         if self.label is None and not self.detects_anomalies and self.text_format != "libsvm":
             raise UsageError(f"--label NAME: which column or key holds the label?{_label_advice(self.source, self.text_format)}")
-        learner = find_learner(self.make_model(None))
-        classes = parse_classes(self.labels_are, self.text_format) or []
+        learner, classes = find_learner(self.make_model(None)), self.make_score_parameters().get("classes") or []
         if len(classes) > (limit := getattr(learner, "max_classes", len(classes))):
             text = f"{len(classes)} classes are declared, and the model has max_classes={limit}; see --learner"
             raise UsageError(f"--labels-are: {text}")
-        self.make_score_parameters()
 
     @property
     def compile_target(self) -> str:

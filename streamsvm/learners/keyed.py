@@ -57,6 +57,8 @@ class _Keyed(ModelWrapper):
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
         added = self._select_outputs(self.key_models.process_row(x, y, weight), x)
+        if weight == 0.0:
+            self.key_models.commit()
         return {**added, **{name: value for name, value in x.items() if name != self.key}}
 
     def _select_outputs(self, outputs: dict[str, Any], names: Container[Hashable]) -> dict[str, Any]:

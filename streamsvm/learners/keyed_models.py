@@ -84,7 +84,7 @@ class KeyModels:
         self.n_learned: int = 0
         self._n_saved = 0
         self._blocks: OrderedDict[Key, bytes] = OrderedDict()  # the least recently used key comes first
-        #: Learns the rows that were processed last. Until it is called, the models do not change.
+        #: Learns the rows that were processed last, and keeps the models of their keys in memory.
         self.commit: Callable[[], None] = lambda: None
         self._start = _make_start(2, 1, int(not is_regression))
         self._shared = np.zeros((3, N_MOMENTS + N_FIRST))
@@ -229,11 +229,9 @@ class KeyModels:
                 self._blocks.move_to_end(key)
             for key in evicted:
                 self._blocks.pop(key, None)
-            evicted.clear()  # a batch of rows that are only predicted is committed twice
+            evicted.clear()  # a row of weight 0 is committed twice
 
         self.commit = commit
-        if n_learned == self.n_learned:
-            commit()
         return out
 
     # Storing, saving and merging ------------------------------------------------------------------------------------------------
