@@ -302,6 +302,16 @@ def learn_values(columns: np.ndarray, values: np.ndarray, n: int, bound: float, 
     return bounded
 
 
+@compiled(inline=True)
+def standardise_value(value: float, moments: np.ndarray, bound: float) -> float:
+    """Return ``value`` in standard deviations from the mean, clipped to +-``bound``; 0 if all values so far were equal.
+    ``moments`` are the count, the mean and the sum of squared deviations.
+    """
+    if not moments[2] > 0.0:
+        return 0.0
+    return min(max((value - moments[1]) / math.sqrt(moments[2] / moments[0]), -bound), bound)
+
+
 @compiled
 def standardise_values(
     columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, scaled: np.ndarray
@@ -314,11 +324,7 @@ def standardise_values(
         value = values[i]
         if not abs(value) <= LARGEST_FLOAT32:
             return False
-        scaled[i] = 0.0
-        if columns[i] >= 0:
-            row = moments[columns[i]]
-            if row[2] > 0.0:
-                scaled[i] = min(max((value - row[1]) / math.sqrt(row[2] / row[0]), -bound), bound)
+        scaled[i] = standardise_value(value, moments[columns[i]], bound) if columns[i] >= 0 else 0.0
     return True
 
 
@@ -332,9 +338,8 @@ def standardise_targets(
     """
     bounded = 0
     for i in range(len(targets)):
-        scale[i, 0], scale[i, 1], scale[i, 2] = moments[1], math.sqrt(moments[2] / max(moments[0], 1.0)), 0.0
-        if moments[2] > 0.0:
-            scale[i, 2] = min(max((targets[i] - moments[1]) / math.sqrt(moments[2] / moments[0]), -bound), bound)
+        scale[i, 0], scale[i, 1] = moments[1], math.sqrt(moments[2] / max(moments[0], 1.0))
+        scale[i, 2] = standardise_value(targets[i], moments, bound)
         if learned[i]:
             bounded += 1 if learn_value(moments, first, targets[i], bound) else 0
     return bounded

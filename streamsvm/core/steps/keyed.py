@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import dot
-from streamsvm.core.memory.moments import N_MOMENTS, learn_value
+from streamsvm.core.memory.moments import N_MOMENTS, learn_value, standardise_value
 
 #: Positions in a block.
 N_ROWS, LAST_ROW, N_COLUMNS, N_OUTPUTS, WEIGHTS = range(5)
@@ -26,16 +26,6 @@ _MAX_SCORE, _MAX_LOG_RATIO = 8.0, 6.0  # of linear outputs, and of logarithms of
 #: Weights of the prior variance (1) and mean (0) of the Gaussian models, in rows: those of the rows of all keys.
 _PRIOR_ROWS, _PRIOR_MEAN_ROWS = 1.0, 0.5
 _MAX_ROW_WEIGHT = 100.0
-
-
-@compiled(inline=True)
-def _standardise(value: float, moments: np.ndarray) -> float:
-    """Return ``value`` in standard deviations from the mean, clipped to +-8; 0 if all values so far were equal. ``moments`` are
-    the count, the mean and the sum of squared deviations.
-    """
-    if not moments[2] > 0.0:
-        return 0.0
-    return min(max((value - moments[1]) / math.sqrt(moments[2] / moments[0]), -_MAX_DEVIATIONS), _MAX_DEVIATIONS)
 
 
 @compiled
@@ -117,7 +107,7 @@ def predict_then_learn_keys(
             else:
                 block = start
         for j in range(used):
-            z[j + 1] = _standardise(X[i, j], shared[j])
+            z[j + 1] = standardise_value(X[i, j], shared[j], _MAX_DEVIATIONS)
         W, counts = block[WEIGHTS:a].reshape((outputs, width)), block[b:c]
         means, squares = block[c:d].reshape((labels, columns)), block[d : d + labels * columns].reshape((labels, columns))
         total = 0.0
@@ -135,7 +125,7 @@ def predict_then_learn_keys(
             continue
         index, weight = targets[i, 0], min(targets[i, 1], _MAX_ROW_WEIGHT)
         if labels == 0:
-            errors[0] += _standardise(index, target_moments)
+            errors[0] += standardise_value(index, target_moments, _MAX_DEVIATIONS)
             learn_value(target_moments[:N_MOMENTS], target_moments[N_MOMENTS:], index, _MAX_DEVIATIONS)
         for k in range(labels):
             errors[k] += 1.0 if k == index else -1.0
