@@ -58,12 +58,11 @@ def run_export(arguments: argparse.Namespace) -> None:
     if paths[0].parent == arguments.out and arguments.out.exists() and not arguments.out.is_dir():
         raise UsageError(f"--out {arguments.out} is a file: name a folder there, and the files with --name")
     decision = DecisionFlags(arguments.threshold, arguments.costs, arguments.positive)
-    wrap_decision = decision.make_wrapper(None, regression=False, learns=False)
     inputs = {"the model": arguments.path, "--sample": None if arguments.sample is None else Path(arguments.sample)}
     check_output_files(f"--to {arguments.form}:", paths, inputs, arguments.overwrite)
     checkpoint = load_newest(arguments.path, arguments.trusted)
     with as_command_error(f"{arguments.path} was not exported: ", ExportError):
-        program = make_program(apply_decision(checkpoint.model, wrap_decision, decision.flag))
+        program = make_program(apply_decision(checkpoint.model, decision))
         check_no_texts(program, arguments.form)
         header = checkpoint.header
         program.metadata |= {name: header[name] for name in ("rows", "learned") if name in header}

@@ -20,7 +20,6 @@ from streamsvm.cli.parsing import (
     ANOMALY,
     LEARNERS,
     DecisionFlags,
-    ModelWrapper,
     add_key_models,
     make_drift,
     make_metrics,
@@ -156,7 +155,7 @@ class StreamJob:
     @property
     def decision(self) -> DecisionFlags:
         """The flags ``--threshold``, ``--costs`` and ``--positive``, which change predictions."""
-        return DecisionFlags(self.threshold, self.costs, self.positive)
+        return DecisionFlags(self.threshold, self.costs, self.positive, self.text_format)
 
     @cached_property
     def label_stream(self) -> LabelStream | None:
@@ -207,12 +206,7 @@ class PredictJob(StreamJob):
         if self.follow and isinstance(self.model, Path) and self.model.exists() and not self.model.is_dir():
             raise UsageError(f"--follow: --model {self.model} must be a folder or topic of checkpoints, which a learner writes")
         super().check_flags()
-        _ = self.decision_wrapper
-
-    @cached_property
-    def decision_wrapper(self) -> ModelWrapper:
-        """A function that wraps a model so that it predicts labels by ``--threshold`` or ``--costs``."""
-        return self.decision.make_wrapper(self.text_format, regression=False, learns=False)
+        self.decision.make_wrapper()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,7 +365,7 @@ class LearnJob(StreamJob):
             model = BoundedTargetScaler(model, bound)
         if self.key_models is not None:
             model = add_key_models(self.key_models, model)
-        model = self.decision.make_wrapper(self.text_format, self.regression, learns=True)(model)
+        model = self.decision.make_wrapper(self.regression, learns=True)(model)
         if self.interval is not None:
             model = (ConformalRegressor if self.regression else ConformalClassifier)(model, self.interval)
         keys = () if table is None else table.keys

@@ -225,11 +225,12 @@ def parse_positive(text: str | None, text_format: str | None) -> Any:
 
 
 class DecisionFlags(NamedTuple):
-    """The flags that determine which label is predicted: ``--threshold``, ``--costs`` and ``--positive``."""
+    """The flags that determine which label is predicted, and the format of the rows whose labels they name."""
 
     threshold: str | None
     costs: str | None
     positive: str | None
+    text_format: str | None = None
 
     @property
     def flag(self) -> str:
@@ -238,7 +239,7 @@ class DecisionFlags(NamedTuple):
             return f"--threshold {self.threshold}"
         return "" if self.costs is None else f"--costs {self.costs}"
 
-    def make_wrapper(self, text_format: str | None, regression: bool, learns: bool) -> ModelWrapper:
+    def make_wrapper(self, regression: bool = False, learns: bool = False) -> ModelWrapper:
         """Return a function that wraps a model, so that it predicts labels by ``--threshold`` or ``--costs``, if one is given.
 
         Only a command that ``learns`` can tune a threshold. Raises a UsageError if flags contradict each other, or a value is
@@ -250,11 +251,11 @@ class DecisionFlags(NamedTuple):
             raise UsageError(f"--positive {self.positive} is the label of --threshold, which is missing: leave it out")
         if regression and self.flag:
             raise UsageError(f"{self.flag.split()[0]} is about labels, and a number is predicted: leave it out")
-        positive = parse_positive(self.positive, text_format)
+        positive = parse_positive(self.positive, self.text_format)
         if self.threshold is not None:
             return _make_threshold_wrapper(self.threshold, positive, self.positive is not None, learns)
         if self.costs is not None:
-            return _make_costs_wrapper(self.costs, text_format)
+            return _make_costs_wrapper(self.costs, self.text_format)
         return lambda model: model
 
 
@@ -343,15 +344,13 @@ def _check_has_probabilities(model: Any, reason: str) -> None:
         raise CommandError(f"{reason}, and the model, {type(learner).__name__}, {problem}: leave it out")
 
 
-def apply_decision(model: Any, wrap_decision: ModelWrapper, flag: str, abstain: float = 0.0) -> Any:
-    """Wrap the classifier in a loaded model by the function ``wrap_decision``, so that it predicts as the flag ``--threshold``
-    or ``--costs`` (``flag``) requests, and return the model. Raise a CommandError if ``flag`` or ``abstain``, the least
-    probability of a prediction, needs probabilities that the model lacks.
+def apply_decision(model: Any, decision: DecisionFlags, abstain: float = 0.0) -> Any:
+    """Wrap the classifier in a loaded model, so that it predicts as the flags of a ``decision`` request, and return the model.
+    Raise a CommandError if they or ``abstain``, the least probability of a prediction, need probabilities that the model lacks.
 
-    Without a flag, return the model unchanged. Raise a CommandError, too, if ``flag`` names a label that the model has not
-    learned.
+    Without a flag, return the model unchanged. Raise a CommandError, too, if a flag names a label that the model has not learned.
     """
-    last = split_pipeline(model)[1]
+    last, flag, wrap_decision = split_pipeline(model)[1], decision.flag, decision.make_wrapper()
     if requested := flag or f"--abstain {abstain:g}" * bool(abstain):
         _check_has_probabilities(model, f"{requested} chooses labels by their probabilities")
     if not flag:

@@ -46,7 +46,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
         followed = None if not job.follow else _DecisionFollower(models, job)
         table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
         default_label = None if job.text_format == "libsvm" else read_saved_label(saved)
-        model = apply_decision(saved.model, job.decision_wrapper, job.decision.flag, job.abstain)
+        model = apply_decision(saved.model, job.decision, job.abstain)
         last_step = split_pipeline(model)[1]
         metrics = ["MAE"] if isinstance(last_step, base.Regressor) else ["Accuracy", *["LogLoss"] * has_probabilities(last_step)]
 
@@ -87,14 +87,14 @@ class _DecisionFollower:
     """Follows models, and wraps each new one so that it chooses labels as the flags say. Several loops may share it."""
 
     def __init__(self, models: Any, job: PredictJob) -> None:
-        self._models, self._decision = models, (job.decision_wrapper, job.decision.flag)
+        self._models, self._decision = models, job.decision
         self._newest: FollowedModel | None = None
 
     def read_newer(self) -> FollowedModel | None:
         newest: FollowedModel | None = self._models.read_newer()
         if newest is not None:
             try:
-                self._newest = newest._replace(model=apply_decision(newest.model, *self._decision))
+                self._newest = newest._replace(model=apply_decision(newest.model, self._decision))
             except CommandError as error:  # perhaps the model was reset, and has not learned the label yet
                 warn(f"the model after {newest.version:,} rows cannot be used: {error}: the earlier model stays")
         return self._newest

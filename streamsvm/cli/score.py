@@ -39,9 +39,9 @@ def run_score(arguments: argparse.Namespace) -> bool:
     checkpoint = load_newest(arguments.path, arguments.trusted)
     check_predicts(checkpoint.model, arguments.path)
     job = make_labelled_job(arguments.source, arguments)
-    decision = DecisionFlags(arguments.threshold, arguments.costs, arguments.positive if arguments.threshold else None)
-    wrap_decision = decision.make_wrapper(job.text_format, regression=False, learns=False)
-    model = apply_decision(checkpoint.model, wrap_decision, decision.flag, arguments.abstain)
+    positive = arguments.positive if arguments.threshold else None
+    decision = DecisionFlags(arguments.threshold, arguments.costs, positive, job.text_format)
+    model = apply_decision(checkpoint.model, decision, arguments.abstain)
     positive = find_positive_label(arguments.positive, model, job.text_format)
     metric, is_regressor = choose_metrics(model, positive), isinstance(find_learner(model), base.Regressor)
     if arguments.metric is not None:

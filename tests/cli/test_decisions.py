@@ -9,6 +9,7 @@ import pytest
 from river import tree
 
 from streamsvm import BSGDClassifier, OneClassBSGD, load, save
+from streamsvm.cli.parsing import DecisionFlags
 from streamsvm.cli.predict import _DecisionFollower
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
@@ -134,10 +135,7 @@ def test_a_newer_model_that_does_not_know_the_label_is_passed_over():
                 model.learn_one({"a": float(i)}, labels[i % len(labels)])
             return FollowedModel(model, n)
 
-    job = SimpleNamespace(
-        decision_wrapper=lambda model: CostSensitiveClassifier(model, {"fraud": 4.0}),
-        decision=SimpleNamespace(flag="--costs fraud=4"),
-    )
+    job = SimpleNamespace(decision=DecisionFlags(None, "fraud=4", None))
     newer = _DecisionFollower(Place(), job).read_newer
     assert newer().version == 20
     with pytest.warns(UserWarning, match="3 rows cannot be used: --costs fraud=4: the model has not learned the label 'fraud'"):
