@@ -355,19 +355,16 @@ class _LearnerTask:
         label = model.label if isinstance(model, TableModel) else None
         xs: list[Any]
         if hasattr(rows, "columns"):
-            names, columns, frame = to_columns(rows)
-            n = len(frame)
-            table, indices = Table(tuple(names), columns), _choose_rows(n, max_rows)
+            names, columns, rows = to_columns(rows)
+            table, indices = Table(tuple(names), columns), _choose_rows(len(rows), max_rows)
             xs = [table.row(i).x for i in indices]
         elif isinstance(rows, np.ndarray):
-            n = len(rows)
-            indices = _choose_rows(n, max_rows)
+            indices = _choose_rows(len(rows), max_rows)
             xs = [dict(enumerate(row)) for row in rows[indices].tolist()]
         else:
-            all_rows = list(rows if isinstance(rows, Iterable) else [])
-            n = len(all_rows)
-            indices = _choose_rows(n, max_rows)
-            xs = [all_rows[i] for i in indices]
+            rows = list(rows if isinstance(rows, Iterable) else [])
+            indices = _choose_rows(len(rows), max_rows)
+            xs = [rows[i] for i in indices]
         for x in xs:
             if not isinstance(x, Mapping):
                 advice = ": pass labels as y, not in pairs" * isinstance(x, tuple)
@@ -376,7 +373,7 @@ class _LearnerTask:
         if y is not None and detects_anomalies(model):
             raise ValueError(f"{type(find_learner(model)).__name__} predicts no labels: leave y out")
         if y is not None:
-            labels = _validate_labels(y, n)
+            labels = _validate_labels(y, len(rows))
             ys = [labels[i] for i in indices]
         elif label is not None:
             ys = [x.get(label) for x in xs]
@@ -387,16 +384,12 @@ class _LearnerTask:
             xs, ys = [xs[i] for i in labelled], [ys[i] for i in labelled]
         else:
             ys = None
-        self._model, self._xs, self.y = model, xs, ys
+        self._model, self._xs, self.y, self.n_rows = model, xs, ys, len(xs)
         last_step = getattr(model, "_last_step", None)
         self._is_regression = isinstance(model, base.Regressor) or isinstance(last_step, base.Regressor)
         if self.y is not None:
             self._pipeline = ValidatingPipeline(model, learns=False)
             self._supports_batches = supports_batches(self._pipeline, False)
-
-    @property
-    def n_rows(self) -> int:
-        return len(self._xs)
 
     def explain_row(self, i: int) -> Mapping[Hashable, float]:
         """Return a dict of feature name to its contribution to the model's decision for the row with index ``i``."""
@@ -449,15 +442,11 @@ class _EstimatorTask:
         names = list(rows.columns) if hasattr(rows, "columns") else None
         X = np.asarray(rows, np.float64)
         indices = _choose_rows(len(X), max_rows)
-        self._model, self._X = model, X[indices]
+        self._model, self._X, self.n_rows = model, X[indices], len(indices)
         self._names: list[Hashable] = list(range(X.shape[1])) if names is None else names
         self.y = None if y is None else [_validate_labels(y, len(X))[i] for i in indices]
         self._typical = X.mean(axis=0) if len(X) else X
         self._is_regression = not hasattr(model, "classes_")
-
-    @property
-    def n_rows(self) -> int:
-        return len(self._X)
 
     def explain_row(self, i: int) -> Mapping[Hashable, float]:
         """Return a dict of feature name to its contribution to the estimator's decision for the row with index ``i``."""

@@ -377,10 +377,9 @@ class TargetEncoding(OrderedEncoding):
         shapes = (n,), (n,), (n, width), (n, (2 + width) * has_memory), (n_totals,)
         expected = [*zip(("<u4", "<i8", "<f8", "<f4", "<f8"), shapes, strict=True)]
         is_valid = state["of_numbers"] in (is_regression, None) and all(y is not None and _to_plain_label(y) is y for y in labels)
-        if not is_valid or [(array.dtype.str, array.shape) for array in arrays] != expected or size not in _TABLE_SIZES:
-            raise ValueError("the target encoding is corrupt: its labels or arrays do not fit")
-        if not (np.isfinite(arrays[3]).all() and (arrays[3][:, :1] >= 0.0).all()):
-            raise ValueError("the target encoding is corrupt: the memory of a key is invalid")
+        is_valid &= [(array.dtype.str, array.shape) for array in arrays] == expected and size in _TABLE_SIZES
+        if not (is_valid and np.isfinite(arrays[3]).all() and (arrays[3][:, :1] >= 0.0).all()):
+            raise ValueError("the target encoding is corrupt: its labels, arrays or the memory of a key do not fit")
         self.__init__(has_memory)  # type: ignore[misc]
         self.is_regression, self._labels = state["of_numbers"], {label: index for index, label in enumerate(labels)}
         self._n_rows, (*table, self._totals) = validate_count("rows", state["rows"]), arrays

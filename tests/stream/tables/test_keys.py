@@ -215,7 +215,7 @@ def test_a_saved_encoder_continues_and_one_without_its_memory_is_refused():
     invalid = [memories[:-1], memories[:, :-1], memories.astype(float), memories[:, :0], -memories, memories + np.float32(np.inf)]
     for array in invalid:
         restore = TargetEncoding.__new__(TargetEncoding).__setstate__
-        raises("do not fit|memory of a key is invalid", restore, state | {"memories": array})
+        raises("do not fit", restore, state | {"memories": array})
 
 
 @pytest.mark.parametrize("kind", LABELS)
