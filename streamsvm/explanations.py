@@ -353,11 +353,10 @@ class _LearnerTask:
 
     def __init__(self, model: Any, rows: Any, y: Any, max_rows: int) -> None:
         label = model.label if isinstance(model, TableModel) else None
-        xs: list[Any]
         if hasattr(rows, "columns"):
             names, columns, rows = to_columns(rows)
             table, indices = Table(tuple(names), columns), _choose_rows(len(rows), max_rows)
-            xs = [table.row(i).x for i in indices]
+            xs: list[Any] = [table.row(i).x for i in indices]
         elif isinstance(rows, np.ndarray):
             indices = _choose_rows(len(rows), max_rows)
             xs = [dict(enumerate(row)) for row in rows[indices].tolist()]

@@ -136,7 +136,6 @@ class KeyModels:
         """
         key, inputs, target = parse_key(x.get(self.key)), {name: x[name] for name in x if self._is_input(name)}, math.nan
         is_learned, seen = weight > 0.0 and key is not None, self.labels.seen
-        is_new = is_learned and self._has_new(inputs, [y])
         if is_learned and self._is_regression:
             target = validate_target(y)
         elif is_learned and y in seen:
@@ -146,7 +145,7 @@ class KeyModels:
         if not (np.abs(row) <= LARGEST_FLOAT32).all():
             self.features.raise_for_row(inputs)
         out = self._process([key], row[None], np.array([[target, weight]]))
-        if is_new:
+        if is_learned and self._has_new(inputs, [y]):
             self.commit = partial(self._learn_new, x, y, weight)
         return {name: float(out[0, i]) for name, i in self.outputs.items()}
 

@@ -392,8 +392,7 @@ class BoundedTargetScaler(RegressorWrapper):
         moments, first, scale = self._scaler._moments[:1].copy(), self._scaler._first[:1].copy(), np.empty((len(targets), 3))
         n_clipped = standardise_targets(targets, is_learned, self._scaler._bound, moments[0], first[0], scale)
         scaled = [None if target is None else value for target, value in zip(y, scale[:, 2].tolist(), strict=True)]
-        predictions = predict(X, names, scaled, probability, weights)
-        if predictions is None:
+        if (predictions := predict(X, names, scaled, probability, weights)) is None:
             return None
         if is_learned.any():
             self._scaler._columns.setdefault(_TARGET, 0)

@@ -222,9 +222,7 @@ class TableModel(compose.Pipeline):
         groups = encoder.column_state.map_features_to_columns()
         explanation = last.explain_one(features, typical_features, groups=groups, label=label)
         # Dates that were parsed to seconds before are shown as dates.
-        values: dict[Any, Any] = {
-            name: format_date(x[name]) for name in encoder.dates if name in x and isinstance(x[name], float)
-        }
+        values: dict[Any, Any] = {name: format_date(x[name]) for name in encoder.dates if isinstance(x.get(name), float)}
         values |= {f"{key} ({part})": x.get(key) for key in encoder.keys for part in ("memory", "own models")}
         y = explanation.prediction if isinstance(last, base.Classifier) else None
         words = {name: select_strongest(by_label.get(y, {})) for name, by_label in self.score_words(x).items()}
