@@ -11,6 +11,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,8 @@ class KeyModels:
         self.labels: Labels = Labels(MAX_LABELS)
         #: The number of rows that the models have learned, of all keys.
         self.n_learned: int = 0
-        self._n_saved = 0
         self._blocks: OrderedDict[Key, bytes] = OrderedDict()  # the least recently used key comes first
+        self._changed: dict[Key, None] = {}  # keys in memory that have learned a row since the last checkpoint
         #: Learns the rows that were processed last, and keeps the models of their keys in memory.
         self.commit: Callable[[], None] = lambda: None
         self._start = _make_start(2, 1, int(not is_regression))
@@ -187,7 +188,7 @@ class KeyModels:
         slots, n_keys, blocks = np.zeros(len(X), np.int64), self.n_keys, [start]
         indices: dict[Any, int] = {}  # of the blocks of keys
         recent: OrderedDict[Any, None] = OrderedDict()  # keys in memory that these rows have used, the least recent one first
-        evicted: set[Any] = set()
+        evicted, learned = set[Any](), set(compress(keys, is_learned))
         unused = (key for key in self._blocks if key not in recent)
         for i, key in enumerate(keys):
             if key not in indices and (is_learned[i] or key in known):
@@ -217,17 +218,20 @@ class KeyModels:
         predict_then_learn_keys(numbers, slots, shared, X, targets, options, out)
 
         def commit() -> None:
-            changed = _split_blocks(arena)
-            known.update({key: changed[i] for key, i in indices.items()})
+            processed = _split_blocks(arena)
             if evicted and self.store is not None:
-                self._write_blocks(self.store, {key: known.get(key) or self._blocks[key] for key in evicted}, self._n_saved)
+                changed = evicted & (learned | self._changed.keys())
+                blocks = {key: processed[indices[key]] if key in learned else self._blocks[key] for key in changed}
+                self._write_blocks(self.store, blocks)
             # If Ctrl-C comes in between, the state is valid.
             self.__dict__.update(n_learned=n_learned, _shared=shared)
-            self._blocks.update({key: known[key] for key in recent})
+            self._changed.update({key: None for key in recent if key in learned})
             for key in recent:
+                self._blocks[key] = processed[indices[key]]
                 self._blocks.move_to_end(key)
             for key in evicted:
                 self._blocks.pop(key, None)
+                self._changed.pop(key, None)
             evicted.clear()  # a row of weight 0 is committed twice
 
         self.commit = commit
@@ -237,7 +241,7 @@ class KeyModels:
 
     def _find_blocks(self, keys: Sequence[Any]) -> dict[Any, bytes]:
         """Return the blocks of those of the ``keys`` that are in memory or in the store, by key."""
-        blocks = {key: self._blocks[key] for key in keys if key in self._blocks}
+        blocks = {key: block for key in keys if (block := self._blocks.get(key)) is not None}
         absent = [] if self.store is None else [key for key in dict.fromkeys(keys) if key is not None and key not in blocks]
         return blocks | self.store.read(absent, self._parse_block) if absent else blocks
 
@@ -286,9 +290,9 @@ class KeyModels:
         facts = {"rows of own models": int(block["rows"]), "last updated at row": int(block["last_row"])}
         return facts | {"own models in": "memory" if key in self._blocks else "keys.sqlite"} if block["rows"] else {}
 
-    def _write_blocks(self, table: Any, blocks: Mapping[Any, bytes], last_saved: int) -> None:
-        """Write those ``blocks`` by key into a `KeyTable` that have learned a row after row ``last_saved``."""
-        rows = ((key, row, block) for key, block in blocks.items() if (row := _get_last_row(block)) > last_saved)
+    def _write_blocks(self, table: Any, blocks: Mapping[Any, bytes]) -> None:
+        """Write ``blocks`` by key into a `KeyTable`."""
+        rows = ((key, _get_last_row(block), block) for key, block in blocks.items())
         table.write(rows, 0 if self._idle is None else self.n_learned - self._idle)
 
     def _list_blocks(self) -> dict[Any, bytes]:
@@ -297,11 +301,15 @@ class KeyModels:
         blocks = {key: block for key, _, block in stored} | self._blocks
         return dict(sorted(blocks.items(), key=lambda item: _get_last_row(item[1]))[-self._max_keys :])
 
+    def _get_changed(self) -> dict[Any, bytes]:
+        """Return the blocks in memory that have learned a row since the last checkpoint, by key."""
+        return {key: self._blocks[key] for key in self._changed if key in self._blocks}
+
     def share_store(self, other: KeyModels) -> None:
         """Continue with the store of ``other``. These models must be a copy of them."""
         if other.store is not None:
-            self.store, self._n_saved = other.store, other._n_saved
-            self._write_blocks(self.store, other._blocks, self._n_saved)
+            self.store = other.store
+            self._write_blocks(self.store, other._get_changed())
 
     def get_state(self) -> dict[str, Any]:
         """Return the saved state of the models, as plain values and arrays. Keys are in the order of their last rows. While a
@@ -312,9 +320,8 @@ class KeyModels:
             state = {"keys": [*blocks], "blocks": b"".join(blocks.values())}
         else:
             table = store.attach(self.store)
-            is_known = table is self.store
-            self._write_blocks(table, self._blocks if is_known else self._list_blocks(), self._n_saved if is_known else 0)
-            self.store, self._n_saved, state = table, self.n_learned, {"table": table.number}
+            self._write_blocks(table, self._get_changed() if table is self.store else self._list_blocks())
+            self.store, self._changed, state = table, {}, {"table": table.number}
         names = {"features": self.features.names, "labels": self.labels.seen}
         return {**names, "n_learned": self.n_learned, "shared": self._shared.copy(), **state}
 
@@ -322,7 +329,7 @@ class KeyModels:
         """Restore the state that `get_state` returned. Raise a ValueError if it is corrupt."""
         self.features.restore(state["features"])
         self.labels.restore_labels(state["labels"])
-        self.n_learned = self._n_saved = validate_count("n_learned", state["n_learned"])
+        self.n_learned = validate_count("n_learned", state["n_learned"])
         self._grow()
         if "table" in state:
             if (store := BLOCK_STORE.get()) is None:
@@ -375,8 +382,8 @@ class KeyModels:
 
 def _split_blocks(blocks: np.ndarray) -> list[bytes]:
     """Return the bytes of each of the ``blocks`` [n]."""
-    data, size = blocks.tobytes(), blocks.itemsize
-    return [data[i : i + size] for i in range(0, len(data), size)]
+    split: list[bytes] = blocks.view(f"V{blocks.itemsize}").tolist()
+    return split
 
 
 def _get_last_row(block: bytes) -> int:
