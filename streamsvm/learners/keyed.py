@@ -32,7 +32,7 @@ class _Keyed(ModelWrapper):
         if not isinstance(key, str):
             raise ValueError(f"key must be the name of a field, a text, not {short_repr(key)}")
         for name, value in (("max_keys", max_keys), *(() if idle is None else (("idle", idle),))):
-            check_number(name, value, 1, inclusive=True, high=2**40, integer=True)
+            check_number(name, value, 1, inclusive=True, high=10**12, integer=True)
         self.key: str = key
         self.max_keys: int = max_keys
         self.idle: int | None = idle

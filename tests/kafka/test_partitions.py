@@ -416,15 +416,15 @@ def keyed(bootstrap, admin, new_topic, tmp_path, call):
 
 @pytest.mark.broker
 def test_keys_of_a_topic_with_more_partitions(keyed, tmp_path, call):
-    new_rows = call(*keyed, "device:category", "--checkpoint", tmp_path / "device:category").stdout
-    assert json.loads(new_rows)["rows"] == 80  # without keys, the models continue
+    new_rows = call(*keyed, "device:category", "--checkpoint", tmp_path / "device:category").end
+    assert new_rows["rows"] == 80  # without keys, the models continue
     advice = "4 partitions, and had 2 when the model of partition [01] was learned: a key .device. .* --start-from MERGED"
     words = *keyed, "device:key", "--key-models", "device", "--checkpoint"
     assert re.search(advice, call(*words, tmp_path / "device:key", status=1).stderr)
     call("merge", tmp_path / "device:key", "--to", tmp_path / "merged", "--quiet")
     words = *words, tmp_path / "new", "--start-from", tmp_path / "merged"
     for n_rows in (80, 0):  # each row was learned once
-        assert json.loads(call(*words).stdout)["rows"] == n_rows
+        assert call(*words).end["rows"] == n_rows
     for partition in range(4):
         folder = tmp_path / "new" / f"partition-{partition}"
         model = load(folder)
