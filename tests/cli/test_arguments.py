@@ -79,7 +79,10 @@ OF_LEARN = [
     (["--interval", "1"], "must be a number between 0 and 1"),
     (["--columns", "a:key", "--key-models", "a,rows=3"], "a key has no parameter rows: it has max_keys, idle"),
     (["--columns", "a:key", "--key-models", "a,idle=0"], "--key-models a,idle=0: idle must be an integer at least 1"),
-    (["--columns", "a:key", "--key-models", "a,idle=x"], "--key-models a,idle=x: idle must be an integer at least 1 and at most 1e+12, not 'x'"),
+    (
+        ["--columns", "a:key", "--key-models", "a,idle=x"],
+        "--key-models a,idle=x: idle must be an integer at least 1 and at most 1e+12, not 'x'",
+    ),
     (["--columns", "a:key", "--key-models", "a,b"], "--key-models a,b: b is not KEY=VALUE, and a key has max_keys, idle"),
     (["--columns", "a:key", "--key-models", ""], "the name of one key, then"),
     (["--columns", ":drop"], "a name is empty"),
