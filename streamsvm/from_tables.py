@@ -170,8 +170,8 @@ def _make_model(schema: TableSchema, learner: Any, models_per_key: bool) -> Tabl
         learner = kind(seed=0, max_features=encoder.compute_max_features(kind().max_features, len(schema.columns)))
     if models_per_key:
         if len(encoder.keys) != 1 or models_per_key is not True:
-            given = f"models_per_key={short_repr(models_per_key)}"
-            raise ValueError(f"{given}: it is True or False, and True needs one column that is a key, such as key='device'")
+            message = "it is True or False, and True needs one column that is a key, such as key='device'"
+            raise ValueError(f"models_per_key={short_repr(models_per_key)}: {message}")
         learner = (KeyedRegressor if schema.regression else KeyedClassifier)(learner, encoder.keys[0])
     return TableModel(encoder, learner, schema=schema)
 

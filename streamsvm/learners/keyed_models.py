@@ -184,16 +184,16 @@ class KeyModels:
         """Predict the rows ``X`` [n, columns] with the models of their ``keys``, and let `commit` learn those with a target that
         is not NaN. ``targets`` [n, 2] are targets or indices of labels, and weights. Return the predictions as `process_rows`.
         """
-        is_learned, known, start = (~np.isnan(targets[:, 0])).tolist(), self._find_blocks(keys), self._start.tobytes()
+        is_learned, old_blocks, start = (~np.isnan(targets[:, 0])).tolist(), self._find_blocks(keys), self._start.tobytes()
         slots, n_keys, blocks = np.zeros(len(X), np.int64), self.n_keys, [start]
         indices: dict[Any, int] = {}  # of the blocks of keys
         recent: OrderedDict[Any, None] = OrderedDict()  # keys in memory that these rows have used, the least recent one first
         evicted, learned = set[Any](), set(compress(keys, is_learned))
         unused = (key for key in self._blocks if key not in recent)
         for i, key in enumerate(keys):
-            if key not in indices and (is_learned[i] or key in known):
+            if key not in indices and (is_learned[i] or key in old_blocks):
                 indices[key] = len(blocks)
-                blocks.append(known.get(key, start))
+                blocks.append(old_blocks.get(key, start))
             if key not in indices:
                 continue
             slots[i] = indices[key]
@@ -208,7 +208,7 @@ class KeyModels:
                 evicted.add(oldest)
                 n_keys -= 1
                 if self.store is None:  # it starts again
-                    known.pop(oldest, None)
+                    old_blocks.pop(oldest, None)
                     indices.pop(oldest, None)
         arena, shared, n_learned = self._join_blocks(blocks), self._shared.copy(), self.n_learned + sum(is_learned)
         sizes = self._start["linear"].shape[2], len(self.features), self._start["counts"].shape[1]
