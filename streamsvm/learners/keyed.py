@@ -63,7 +63,7 @@ class _Keyed(ModelWrapper):
 
     def _select_outputs(self, outputs: dict[str, Any], names: Container[Hashable]) -> dict[str, Any]:
         """Return those ``outputs`` of the small models, by name, that are added to a row with the key and features ``names``."""
-        if self.key not in names or f"{self.key}~rows" in names:  # there is no key, or an encoder has counted its rows
+        if self.key not in names or f"{self.key}~rows" in names:  # no key, or an encoder has counted its rows
             outputs.pop(f"{self.key} own rows", None)
         return outputs
 
@@ -72,11 +72,12 @@ class _Keyed(ModelWrapper):
         ``w`` in ``kwargs`` is the weight of the row in all of them. If the wrapped model refuses the row, nothing is learned.
         """
         weight = validate_weight(kwargs.get("w", 1.0))
-        if isinstance(x, Mapping) and isinstance(key := x.get(self.key), float) and key % 1.0 > 0.0:
+        row = self._convert_row(x, y, weight)
+        if isinstance(key := x.get(self.key), float) and key % 1.0 > 0.0:
             warn(f"the key {self.key!r} is a fraction: put a scaler into the {type(self).__name__}, where it does not scale keys")
-        if isinstance(x, Mapping) and self.key not in x and not all(map(self.key_models._is_input, x)):
+        if self.key not in x and not all(map(self.key_models._is_input, x)):
             raise ValueError(f"rows have features of {self.key!r}, but no {self.key!r}: call encoder.pass_key({self.key!r})")
-        self._wrapped_model.learn_one(self._convert_row(x, y, weight), y, **kwargs)
+        self._wrapped_model.learn_one(row, y, **kwargs)
         self.key_models.commit()
 
     def _predict_then_learn(

@@ -85,8 +85,8 @@ class KeyModels:
         self.n_learned: int = 0
         self._blocks: OrderedDict[Key, bytes] = OrderedDict()  # the least recently used key comes first
         self._changed: dict[Key, None] = {}  # keys in memory that have learned a row since the last checkpoint
-        #: Learns the rows that were processed last, and keeps the models of their keys in memory.
-        self.commit: Callable[[], None] = lambda: None
+        #: Learns the rows that were processed last, unless it has, and keeps the models of their keys in memory.
+        self.commit: Callable[[], None] = _do_nothing
         self._start = _make_start(2, 1, int(not is_regression))
         self._shared = np.zeros((3, N_MOMENTS + N_FIRST))
 
@@ -232,7 +232,7 @@ class KeyModels:
             for key in evicted:
                 self._blocks.pop(key, None)
                 self._changed.pop(key, None)
-            evicted.clear()  # a row of weight 0 is committed twice
+            self.commit = _do_nothing
 
         self.commit = commit
         return out
@@ -378,6 +378,10 @@ class KeyModels:
         blocks["last_row"] = merged.n_learned - np.arange(len(keys))[::-1]  # distinct
         merged._set_blocks(keys, blocks)
         self.__dict__.update(merged.__dict__)
+
+
+def _do_nothing() -> None:
+    """Learn nothing: no rows were processed."""
 
 
 def _split_blocks(blocks: np.ndarray) -> list[bytes]:

@@ -85,11 +85,12 @@ class KeyTable(NamedTuple):
         last = self.snapshot.version + (self.snapshot is self.store.current) if self.store.check_owned else None
         with self.store.connect() as connection:
             rows = connection.execute(_SELECT + condition, (self.number, last, self.snapshot.checksum, value))
-            for key, version, updated, checksum, block in rows:
+            for text, version, updated, checksum, block in rows:
                 # A list or another object that cannot be a key has no hash.
-                if checksum != _compute_checksum(self.number, key, version, updated, block) or json.loads(key).__hash__ is None:
-                    raise ValueError(f"the checksum of the key {key} is wrong")
-                yield json.loads(key), updated, parse(block)
+                is_valid = checksum == _compute_checksum(self.number, text, version, updated, block)
+                if not is_valid or (key := json.loads(text)).__hash__ is None:
+                    raise ValueError(f"the checksum of the key {text} is wrong")
+                yield key, updated, parse(block)
 
     def write(self, blocks: Iterable[tuple[Any, int, bytes]], oldest: int = 0) -> None:
         """Write blocks of (key, number of its last update, block): all of them, or none if an error is raised. Keys that were
@@ -173,8 +174,8 @@ class KeyStore:
     def _drop_deleted(self, connection: sqlite3.Connection, new_checksum: str = "") -> None:
         """Delete checkpoints from the table that have no file, except the one with ``new_checksum``, which is written next."""
         files = filter(Path.is_file, self._path.parent.glob("checkpoint-*"))
-        ends = [np.fromfile(file, np.uint8, offset=max(file.stat().st_size - 32, 0)).tobytes() for file in files]
-        kept = json.dumps([new_checksum, *(end.hex() for end in ends)])
+        checksums = [np.fromfile(file, np.uint8, offset=max(file.stat().st_size - 32, 0)).tobytes() for file in files]
+        kept = json.dumps([new_checksum, *(checksum.hex() for checksum in checksums)])
         connection.execute("DELETE FROM checkpoints WHERE checksum NOT IN (SELECT value FROM json_each(?))", (kept,))
 
     def close(self) -> None:

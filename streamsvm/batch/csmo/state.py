@@ -181,7 +181,7 @@ class GramCache:
 
     def __init__(self, n: int) -> None:
         self.values: np.ndarray = np.empty((n, n), np.float32)
-        #: The rows of the matrix, and whether its values were computed in float64; None as long as it is empty.
+        #: The rows of the matrix, and whether its values were computed in float64; None before the first fit.
         self.source: tuple[Any, bool] | None = None
 
 

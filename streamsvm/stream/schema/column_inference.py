@@ -63,6 +63,11 @@ class InferredColumn(NamedTuple):
     """Its dates in seconds since 1970."""
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """The kind that the options give to this column, by its name, as in ``--columns``; empty if they do not set one."""
+        return {**self.suggested_options.get("columns", {}), **self.required_options.get("columns", {})}
+
+    @property
     def proposed_kind(self) -> str:
         """The kind that the required options give to this column: ``number``, ``category``, ``text``, ``date`` or ``drop``;
         ``number`` if they do not set a kind.
@@ -80,8 +85,7 @@ def note_key(column: InferredColumn, rows: Sequence[Mapping[Any, Any]]) -> Infer
     """Return the column with a note for the user that it may be a key, if its name means a device, a customer or the like, and
     its kind in these ``rows`` is category or drop.
     """
-    kind = {**column.required_options.get("columns", {}), **column.suggested_options.get("columns", {})}.get(column.name)
-    is_group = kind in (CATEGORY, DROP) and GROUP_NAME.fullmatch(column.name)
+    is_group = column.kinds.get(column.name) in (CATEGORY, DROP) and GROUP_NAME.fullmatch(column.name)
     if not is_group or len({str(row.get(column.name)) for row in rows}) < _MIN_KEYS:
         return column
     key = column._replace(note="perhaps a key, which remembers its last labels", alternative=make_kind_option(column.name, KEY))

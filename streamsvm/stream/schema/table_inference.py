@@ -313,7 +313,7 @@ def _infer_all(
             column = InferredColumn(name, "date", format_most_common(values, 1), *invalid)
         else:
             column = infer_column(name, values, bool(encoder_options), rows_may_fail, date_formats.get(name))
-        kinds = column.suggested_options.get("columns", {}) | column.required_options.get("columns", {}) | parser.columns
+        kinds = column.kinds | parser.columns
         if (column_kind := ColumnKind.parse(kinds.get(name, NUMBER))).kind == DATE and name != label:
             column = column._replace(times=parse_times(values, column_kind.format))
         elif column.kind == "number" and (ID_NAME.search(name) or are_epochs(values)):  # rows are numbered in order of time

@@ -39,7 +39,7 @@ class TableEncoder(Mutable, base.MiniBatchTransformer):
       the label in this category minus those in all rows; with more labels, each of the first 8 has a feature. In a
       regression, all categories have ``city~``, the mean target of the category minus that of all rows, in standard deviations.
     - A **key** is a category that tells the device, customer or shop of a row. In addition, the last label of its rows is a
-      feature (``device~last yes`` is 1 or 0), the mean of recent labels, of which a new one counts 10 % (``device~recent yes``),
+      feature (``device~last yes`` is 1 or 0), the exponential mean of its labels, with the rate 0.1 (``device~recent yes``),
       and log(1 + rows), of at most 100 rows, called ``device~rows``. In a regression, ``device~last`` and ``device~recent`` are
       targets (with a ``scaler``, in standard deviations from the mean of all targets). An unknown key has the means of all rows.
     - With ``buckets``, no labels are needed: the first ``max_values`` categories get a feature each as they come, and all others
